@@ -179,9 +179,7 @@ UNNUMBERED = -1
 
 
 def call_words(name: str, first: int, index: int, job: str = "") -> str:
-    """Return the label of a call in errors: a job's name, or the call's number among all that the
-    user requested, if it has one.
-    """
+    """Return a call's label in errors: a job's name, or the call's number, if it has one."""
     if job:
         return f"job {job}"
     return f"the call of {name}" if first == UNNUMBERED else f"call {first + index} of {name}"

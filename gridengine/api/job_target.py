@@ -60,9 +60,7 @@ class Target:
 
 
 class JobOutcome(NamedTuple):
-    """How the run of a mutable job ended: the attributes that it left, and its return value or its
-    pickled exception.
-    """
+    """How a mutable job's run ended: the attributes it left, and its value or pickled exception."""
 
     attributes: dict[str, Any]
     value: Any = None

@@ -110,9 +110,7 @@ class LocalDispatcher(Closing):
         return str(self._folder.client_file)
 
     def close(self) -> None:
-        """End the dispatcher and its workers; unfinished calls are cancelled. May be
-        called twice.
-        """
+        """End the dispatcher and its workers, and cancel unfinished calls. May be called twice."""
         if os.getpid() != self._pid:
             return
         process, self._process = self._process, None

@@ -215,9 +215,7 @@ class MemoryLimit:
         return min((soft for soft in others if soft != resource.RLIM_INFINITY), default=0)
 
     def set(self, size: int) -> None:
-        """Allow this many bytes, but never more than the limit that was in force at the start. 0
-        restores that limit.
-        """
+        """Allow this many bytes, but never more than at the start; 0 restores that limit."""
         if size != self.wanted:
             self.wanted = size
             self._apply(size)

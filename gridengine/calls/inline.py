@@ -110,9 +110,7 @@ def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
 
 @contextlib.contextmanager
 def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
-    """Copy the text that is written to one stream of `sys`. Calls in several threads may enter and
-    leave in any order.
-    """
+    """Copy one stream's text. Calls in several threads may enter and leave in any order."""
     with _STREAMS:
         present = getattr(sys, name)
         tee = present if isinstance(present, _Tee) else _Tee(present)

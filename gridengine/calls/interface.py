@@ -137,9 +137,7 @@ class Dispatcher:
         self._request(NamesForgotten((), references))
 
     def detach(self, submitter: int) -> None:
-        """Let tasks of this submitter go on when the call that submits them has ended. Without such
-        a call there is nothing to do.
-        """
+        """Let this submitter's tasks go on when their call has ended; without a call do nothing."""
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
         """Note that the calls of this submitter belong to a named run, so that the dispatcher can

@@ -123,9 +123,7 @@ class PendingRequests:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
-        """Remove the requests that the dispatcher has made durable. `requests` is their number in
-        all, since the first request.
-        """
+        """Remove the requests that are durable at the dispatcher: the first `requests` of all."""
         while self.durable < requests:
             message, _ = self._pending.popleft()
             self.durable += 1

@@ -203,9 +203,7 @@ class RemoteDispatcher(ControlledDispatcher):
         self._requests.expect(task.id for task in tasks)
 
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Return the tasks that fit into the dispatcher's journal; settle the others with an
-        error.
-        """
+        """Return the tasks that fit into the dispatcher's journal; the others get an error."""
         if not (self._requests.journaled and journal_limits.may_refuse(function, tasks)):
             return tasks
         refused = set()

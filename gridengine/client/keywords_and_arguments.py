@@ -68,9 +68,7 @@ class CallKeywords(TypedDict, total=False):
 
 
 class CallChanges(TypedDict, total=False):
-    """The options of calls, each of which may be None: the value is then one given elsewhere, or
-    the default.
-    """
+    """The options of calls; None stands for a value that is given elsewhere, or the default."""
 
     retries: int | None
     timeout: Seconds | None

@@ -56,9 +56,7 @@ def drain_logs(seconds: float | None = None) -> None:
 
 
 class LogRelay:
-    """Passes log records of calls to this process's loggers, in a thread of its own, because
-    handlers may take long.
-    """
+    """Passes calls' log records to this process's loggers, in a thread: handlers may take long."""
 
     def __init__(self) -> None:
         self._thread = HelperThread("gridengine-logs")

@@ -295,9 +295,7 @@ def _release_elsewhere(release_file: Callable[[], object]) -> None:
 
 
 class RunFunction:
-    """The calls of one function in a named run: those that are known, and those that are made
-    now.
-    """
+    """The calls of one function in a named run: the known ones, and those that are made now."""
 
     def __init__(self, run: OpenRun, key: FunctionKey, payload: Payload) -> None:
         self._key = key
@@ -335,9 +333,7 @@ class RunFunction:
         return self._known.pickled
 
     def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes] | None:
-        """Return the keys of calls; None if a call has none, because it waits for the results of
-        others or cannot be pickled.
-        """
+        """Return the keys of calls; None if one waits for other results or cannot be pickled."""
         self._note(calls, form)
         try:
             return self._known.keys_of(calls, form)
@@ -440,9 +436,7 @@ class RunFunction:
         return block
 
     def log_counts(self) -> None:
-        """Log how many calls were known, and why others were not; nothing if that has been
-        logged.
-        """
+        """Log how many calls were known, and why others were not, unless that was logged."""
         taken, made = self._taken, self._made
         if taken + made == self._told:
             return
@@ -509,9 +503,7 @@ def _end_of_row(numbers: Sequence[int], start: int) -> int:
 
 
 class ResubmittedFunction(RunFunction):
-    """Calls that are made again from their record in the run's file. Each has its place in the
-    run.
-    """
+    """Calls made again from their record in the run's file, each with its place in the run."""
 
     pickled = 0
 

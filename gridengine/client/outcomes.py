@@ -49,18 +49,14 @@ class OutcomeListener:
             log_relay().take(event.payload)
 
     def abandoned(self) -> None:
-        """The call that submitted these calls has ended. Do nothing: the dispatcher has all of
-        them, and ends them.
-        """
+        """Do nothing: the dispatcher ends these calls with the call that submitted them."""
 
     def restarted(self) -> None:
         """Do nothing: outcomes outlast the dispatcher's process."""
 
 
 class Outcome(Struct, frozen=True):
-    """The outcome of the calls `start` to `stop` (exclusive): their values, or the one error of all
-    of them.
-    """
+    """The outcome of the calls `start` to `stop` (exclusive): their values, or their one error."""
 
     start: int
     stop: int

@@ -207,9 +207,7 @@ class Submission(HandedTasks[MapTask]):
         return waiting * held <= WINDOW_BYTES * tasks
 
     def wait_seconds(self) -> float | None:
-        """Return how long to wait for outcomes before checking for room again; None to wait until
-        one arrives.
-        """
+        """Return how long to wait for outcomes before checking for room; None: until one comes."""
         return None if self.has_room() else LOOK_SECONDS
 
     def adder(self, *, reraise: bool) -> Callable[[Sequence[Any], int], int]:
@@ -271,9 +269,7 @@ class Submission(HandedTasks[MapTask]):
         return size or self._run.run_function.pickled
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
-        """Add calls of which some refer to results of other calls. Each of these becomes a task of
-        its own; the others stay together.
-        """
+        """Add calls: each that needs other calls' results as its own task, the others together."""
         size, start = 0, 0
         for index, call in enumerate(calls):
             alone = self._needed_by_all or awaited_in(self._maker.pickled([call]))

@@ -34,9 +34,7 @@ _SLACK = 64 * 1024
 
 
 class OutputExcerpt:
-    """The first and the last bytes of a stream, `limit` in all, and the number of bytes left out
-    between.
-    """
+    """The first and last bytes of a stream, `limit` in all, and how many were left out."""
 
     def __init__(self, limit: int) -> None:
         self._head_limit = limit - limit // 2
