@@ -77,8 +77,7 @@ class TrackedSubmission(Submission):
                 raise
 
     def _take_outcome(self, task: MapTask, event: CallsFinished) -> None:
-        if event.raised and event.payload is not None:
-            self._batcher.note_raised(event.payload)
+        self._batcher.note_raised(event)
         super()._take_outcome(task, event)
         calls, failed = event.stop - event.start, event.raised or event.payload is None
         self._batcher.count_ended(calls, failed=failed)
@@ -295,8 +294,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
 
     def _take_outcome(self, one: GraphTask, event: CallsFinished) -> None:
         """Settle the future of a task, if it has one. Name the node in errors."""
-        if event.raised and event.payload is not None:
-            self._batcher.note_raised(event.payload)
+        self._batcher.note_raised(event)
         future = one.future
         if future is not None and one.reference and event.recalled and not event.path:
             call = call_words(future.template.function.name, UNNUMBERED, 0)

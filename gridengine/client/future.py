@@ -159,6 +159,7 @@ class CallFuture(Future[Any], ResultHolder):
             with self.template.batcher.lock:
                 waiters = self.waiters = self.waiters or Waiters()
                 if waiters.condition is None:
+                    waiters.registered = RegisteredWaiters(self.template.batcher.dispatcher)
                     waiters.condition = threading.Condition()
         return waiters
 
@@ -170,9 +171,7 @@ class CallFuture(Future[Any], ResultHolder):
 
     @property
     def _waiters(self) -> Any:  # type: ignore[override]
-        registered = self._with_condition().registered
-        slot = self.template.batcher.dispatcher.call_slot
-        return registered if slot is None else RegisteredWaiters(registered, slot)
+        return self._with_condition().registered
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future[Any]], object]]:

@@ -312,8 +312,8 @@ def test_a_thousand_are_awaited_without_a_thread_for_each(
             return max(0, threads - before)  # those of earlier tests may end meanwhile
 
         waits: list[int] = []
-        before = threading.active_count()
         futures = [waiting.submit(square, index) for index in range(1000)]
+        before = threading.active_count()
         return await all_of([run, *(functools.partial(one, future) for future in futures)])
 
     assert run_in(loop, main) == [0, *(index * index for index in range(1000))]
