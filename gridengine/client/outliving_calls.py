@@ -274,19 +274,15 @@ def take_by_now(name: str, path: Path, client: RemoteScheduler | None, warned: s
             dispatchers this is a warning.
     """
     if client is not None:
-        return _take(name, path, client)
+        return bool(handed_to(name, path)) and take_what_has_ended(name, path, client)
     more = False
     for one in dispatchers_with(name, path):
         if one.state() is DispatcherState.RUNNING:
             try:
-                more = _take(name, path, RemoteScheduler(one.client_file)) or more
+                more = take_what_has_ended(name, path, RemoteScheduler(one.client_file)) or more
             except GridEngineError as error:
                 told = "the dispatcher %s does not tell of the run %r: %s"
                 level = logging.DEBUG if one.name in warned else logging.WARNING
                 log.log(level, told, one.name, name, error)
                 warned.add(one.name)
     return more
-
-
-def _take(name: str, path: Path, client: RemoteScheduler) -> bool:
-    return bool(handed_to(name, path)) and take_what_has_ended(name, path, client)
