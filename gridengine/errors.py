@@ -77,7 +77,7 @@ class GridEngineError(Exception):
         log_tail: str | None = None,
         attempts: Sequence[str] = (),
         hint: str | None = None,
-        pickled_call: tuple[bytes, int, int] | None = None,
+        pickled_call: tuple[bytes, int, int, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -88,8 +88,8 @@ class GridEngineError(Exception):
         self.attempts = tuple(attempts)
         self.hint = hint
         self.pickled_call = pickled_call
-        """The pickled calls of a task, and the place and form of the failed one. The client makes
-        `arguments` of these: the dispatcher unpickles nothing.
+        """The pickled calls of a task, the place and form of the failed one, and its parameters.
+        The client makes `arguments` of these: the dispatcher unpickles nothing.
         """
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -67,8 +67,7 @@ class JobHandle(OutcomeListener):
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error
-        if event.error is not None:
-            name_arguments(event.error, event)
+        name_arguments(event)
         if event.raised and event.payload and pickling.raised_type(event.payload) in UNPRINTED:
             error = pickling.load_exception(event.payload)
             add_notes(error, [], event.attempts)

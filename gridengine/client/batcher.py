@@ -402,8 +402,7 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
         elif event.recalled:
             futures = self._given_back(futures, batch, event.path)
         if futures:
-            call = None if event.error is None else futures[0].call
-            self.settle(futures, UndecodedResult(event, call), batch.load)
+            self.settle(futures, UndecodedResult(event), batch.load)
 
     def _given_back(
         self, futures: Sequence[CallFuture], batch: TaskOfCalls, path: Sequence[str]

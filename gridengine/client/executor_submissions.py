@@ -25,7 +25,6 @@ from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import MapTask, Submission
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.requests import CallsFinished, ResultData, Task
-from gridengine.serialize.argument_snapshot import HiddenArguments
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import ATOMS, FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
@@ -312,7 +311,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
         elif event.recalled:
             self._batcher.cancel([future], path=event.path)
         else:
-            self._batcher.settle([future], UndecodedResult(event, HiddenArguments()))
+            self._batcher.settle([future], UndecodedResult(event))
         if future is not None:
             self._wanted -= 1
             if not self._wanted and self._handed:  # nobody asks for the results of the others

@@ -190,7 +190,7 @@ class CallFuture(Future[Any], ResultHolder):
     def _decode(self, outcome: UndecodedResult) -> None:
         with outcome.lock:
             if self.outcome is outcome:
-                self.outcome = outcome.take(self.place % MOST_CALLS, self.template)
+                self.outcome = outcome.take(self.place % MOST_CALLS, self.template.function.name)
 
     def _decoded(self) -> Any:
         outcome = self.outcome

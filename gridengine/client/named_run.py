@@ -19,6 +19,7 @@ from msgspec import Struct
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.initializer import Initializer
 from gridengine.client.options import RunOptions
+from gridengine.client.outcomes import name_arguments
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
@@ -193,6 +194,7 @@ class OpenRun:
         places = take(event.task, ())
         if event.recalled or event.path or isinstance(event.error, Cancelled):
             return
+        name_arguments(event)
         for item, last, block, offset, only_here in places:
             start, stop = max(item, event.start), min(last, event.stop)
             if start < stop and not (only_here and type(event.payload) is PayloadAtWorker):

@@ -89,8 +89,8 @@ def outcomes_of(
         if error is not None and event.path:  # a copy, because other calls share the error
             error = copy_without_traceback(error)
             note_on(error, [_way(event.path, name, "failed")])
-        elif isinstance(error, GridEngineError):
-            name_arguments(error, event)
+        else:
+            name_arguments(event)
     elif event.raised:
         from gridengine.client.left_behind import note_on_left_behind  # for errors alone
 
@@ -113,8 +113,11 @@ def _add_log(error: GridEngineError, path: str) -> None:
     add_log(error, path)
 
 
-def name_arguments(error: GridEngineError, event: CallsFinished) -> None:
+def name_arguments(event: CallsFinished) -> None:
     """Have the error of a single call name the call's arguments."""
+    error = event.error
+    if error is None:
+        return
     call, error.pickled_call = error.pickled_call, None
     if call is not None and (event.start, event.stop) == (call[1], call[1] + 1):
         from gridengine.watching.call_descriptions import call_arguments  # few calls fail so

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from gridengine.calls.outstanding import Left
 from gridengine.client.connect import dispatcher_of
+from gridengine.client.outcomes import name_arguments
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, DispatcherState
 from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
@@ -178,6 +179,7 @@ class _LeftCalls:
             self._owed -= event.last
             if event.recalled or isinstance(event.error, Cancelled):
                 continue
+            name_arguments(event)
             for place in places_of(self._handed.get(event.task, ()), event.start, event.stop):
                 self._file.add_result(place, event.payload, event.error, raised=event.raised)
                 self._taken += place[2] - place[1]
