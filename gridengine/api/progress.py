@@ -451,9 +451,7 @@ class SubmitterProgress:
                 self.total = self.done = self.failed = 0
         self.total += count
         if begins and not self.watched:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # at the interpreter's end, when no thread starts
+            with contextlib.suppress(RuntimeError):  # no thread starts at the interpreter's end
                 threading.Thread(target=self._run, name="gridengine-progress", daemon=True).start()
                 self.watched = True
 
