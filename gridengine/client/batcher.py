@@ -202,11 +202,6 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
         with self._handing_over:  # the lock: another thread may be handing it over just now
             return divmod(future.place, MOST_CALLS)
 
-    def note_cancelled(self) -> None:
-        if self.tally is not None:
-            self.tally.withdraw(1)
-        self._note_ended(1)
-
     def is_durable(self, future: CallFuture) -> bool:
         if future.outcome is WAITING:
             return False

@@ -303,6 +303,11 @@ class Settlement(Lifetime):
             wait.expired = not super().join(timeout)
         return not wait.expired
 
+    def note_cancelled(self) -> None:
+        if self.tally is not None:
+            self.tally.withdraw(1)
+        self._note_ended(1)
+
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 
     def cancel(
