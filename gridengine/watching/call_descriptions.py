@@ -32,7 +32,10 @@ PLAIN = {
     "pathlib": {"Path", "PosixPath", "PurePosixPath"},
     "uuid": {"UUID"},
 }
-OURS = {("gridengine.serialize.shared_objects", "find"): "result or shared object"}
+OURS = {
+    ("gridengine.serialize.shared_objects", "find"): "result or shared object",
+    ("gridengine.serialize.argument_snapshot", "HiddenArguments"): "several calls",
+}
 """Descriptions of objects by which this package replaces users' objects."""
 
 
