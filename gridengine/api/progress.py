@@ -418,49 +418,31 @@ def show_progress(submitter: Submitter, shown: ProgressSpec, label: str) -> None
 
 
 class SubmitterProgress:
-    """Counts the calls of a submitter, and shows their progress: see `CallTally`. Each bar lasts
-    from a first open call until no call is open, and counting then begins anew; a user's own bar
-    lasts, and counts on, for the submitter's life. A thread updates them while calls are open.
+    """The bars for the calls of a submitter: each lasts from a first open call until no call is
+    open. A user's own bar lasts for the submitter's life. A thread updates them while calls are
+    open.
     """
 
     def __init__(self, submitter: Submitter, shown: ProgressSpec, label: str) -> None:
+        from gridengine.client.executor_lifetime import CallTally  # a map needs none
+
         self._batcher = submitter.batcher
         self._shown, self._label = shown, label
-        self._restarts = isinstance(shown, bool)
-        self.total = self.done = self.failed = 0
-        self.number = 0
-        """How many times counting has begun."""
-        self.watched = False
-        """Whether the thread is looking by itself, and need not be started."""
         self._lock = threading.Lock()
         self._bar: ProgressBar | None = None
-        self._bars_number = 0
+        self._number = 0
         self._closed = threading.Event()
-        self._batcher.tally = self
+        self.tally = self._batcher.tally = CallTally(
+            self._watch, self.close, restarts=isinstance(shown, bool)
+        )
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there are calls that have not ended."""
-        return self.done < self.total
-
-    def add(self, count: int) -> None:
-        begins = not self.is_open
-        if begins:
-            self.number += 1
-            if self._restarts:
-                self.total = self.done = self.failed = 0
-        self.total += count
-        if begins and not self.watched:
-            with contextlib.suppress(RuntimeError):  # no thread starts at the interpreter's end
-                threading.Thread(target=self._run, name="gridengine-progress", daemon=True).start()
-                self.watched = True
-
-    def end(self, count: int, *, failed: bool) -> None:
-        self.done += count
-        self.failed += count * failed
-
-    def withdraw(self, count: int) -> None:
-        self.total -= count
+    def _watch(self) -> None:
+        """Start the thread, under the batcher's lock. None starts at the interpreter's end; then
+        there is no bar.
+        """
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=self._run, name="gridengine-progress", daemon=True).start()
+            self.tally.watched = True
 
     def _run(self) -> None:
         idle_looks = 0
@@ -468,8 +450,8 @@ class SubmitterProgress:
             idle_looks = 0 if self.look() else idle_looks + 1
             if idle_looks >= IDLE_LOOKS:
                 with self._batcher.lock:  # the next call starts a thread again
-                    if not self.is_open:
-                        self.watched = False
+                    if not self.tally.is_open:
+                        self.tally.watched = False
                         return
 
     def look(self) -> bool:
@@ -478,12 +460,14 @@ class SubmitterProgress:
             if self._closed.is_set():  # the thread may come late: a second bar would be made
                 return False
             with self._batcher.lock:
-                number, is_open = self.number, self.is_open
-                counts = self.done, self.failed, self.total
-            if self._restarts and self._bars_number != number:
+                tally = self.tally
+                number, is_open = tally.number, tally.is_open
+                counts = tally.done, tally.failed, tally.total
+            restarts = isinstance(self._shown, bool)
+            if restarts and self._number != number:
                 self._end_bar()
-            self._bars_number = number
-            if self._bar is None and (is_open or (number and not self._restarts)):
+            self._number = number
+            if self._bar is None and (is_open or (number and not restarts)):
                 batcher = self._batcher
                 self._bar = ProgressBar(
                     lambda: batcher.dispatcher.snapshot().of(batcher.submitter),
@@ -492,11 +476,11 @@ class SubmitterProgress:
                 )
             if self._bar is not None:
                 self._bar.update(*counts)
-                if self._restarts and not is_open:
+                if restarts and not is_open:
                     self._end_bar()
             return is_open
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Draw a last time, and close the bar."""
         self.look()
         with self._lock:

@@ -14,7 +14,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from typing import Self
 
 from gridengine.calls.interface import Dispatcher, WithoutSlot
 from gridengine.client.dependencies import supply
@@ -263,18 +263,53 @@ def ended_by_close(error: BaseException, dispatcher: Dispatcher) -> BaseExceptio
     return error
 
 
-class CallTally(Protocol):
-    """Counts calls. All methods are called under the lock of the batcher whose calls they are."""
+class CallTally:
+    """Counts calls. Counting begins with the first open call, ends when no call is open, and then
+    begins anew. All methods are called under the lock of the tally's batcher.
 
-    def add(self, count: int) -> None: ...
+    Args:
+        wake: called when there are open calls again.
+        finish: called when there will be no more calls.
+        restarts: whether the numbers begin at zero each time.
+    """
+
+    __slots__ = ("_restarts", "_wake", "done", "failed", "finish", "number", "total", "watched")
+
+    def __init__(
+        self, wake: Callable[[], object], finish: Callable[[], object], *, restarts: bool
+    ) -> None:
+        self._wake = wake
+        self.finish = finish
+        self._restarts = restarts
+        self.total = self.done = self.failed = 0
+        self.number = 0
+        """How many times counting has begun."""
+        self.watched = False
+        """Whether the display is looking by itself, and need not be woken."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are calls that have not ended."""
+        return self.done < self.total
+
+    def add(self, count: int) -> None:
+        begins = self.done >= self.total
+        if begins:
+            self.number += 1
+            if self._restarts:
+                self.total = self.done = self.failed = 0
+        self.total += count
+        if begins and not self.watched:
+            self._wake()
+
     def end(self, count: int, *, failed: bool) -> None:
         """Count calls that have ended."""
+        self.done += count
+        self.failed += count * failed
 
     def withdraw(self, count: int) -> None:
         """Count calls that will not be made."""
-
-    def finish(self) -> None:
-        """Note that there will be no more calls. Called without the lock."""
+        self.total -= count
 
 
 class Settlement(Lifetime):

@@ -31,7 +31,6 @@ from gridengine.api.progress import (
     FootBar,
     LogLines,
     ProgressBar,
-    SubmitterProgress,
     UsersBar,
     check_progress,
     display_here,
@@ -494,8 +493,9 @@ def test_no_second_bar_is_made_after_the_executor_has_closed_its_own(bars: list[
         with Executor(scheduler=scheduler, progress=FootBar) as executor:
             executor.submit(abs, -1)
             shown: Any = executor._submitter.batcher.tally
-        assert not shown.look()
-        shown.finish()  # draws what is due
+        late = shown.finish.__self__
+        assert not late.look()
+        late.close()  # draws what is due
     [bar] = bars
     assert bar.closed == 1
 
@@ -549,37 +549,6 @@ def test_a_wrong_progress_is_refused_before_anything_is_made() -> None:
             kind(scheduler=scheduler, progress="no")
 
 
-@pytest.fixture
-def submitter(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A submitter at whose calls no thread looks."""
-    monkeypatch.setattr(progress, "REFRESH_SECONDS", 3600)
-    batcher = SimpleNamespace(lock=threading.RLock(), tally=None)
-    yield SimpleNamespace(batcher=batcher)
-    batcher.tally._closed.set()
-
-
-def test_counting_begins_anew_once_all_have_ended(submitter: Any) -> None:
-    tally = SubmitterProgress(submitter, True, "calls")
-    tally.add(2)
-    thread = bar_thread(tally)
-    tally.end(1, failed=True)
-    tally.add(1)
-    tally.end(1, failed=False)
-    tally.withdraw(1)
-    assert (tally.total, tally.done, tally.failed, tally.is_open) == (2, 2, 1, False)
-    tally.add(5)
-    assert (tally.total, tally.done, tally.failed, tally.number) == (5, 0, 0, 2)
-    assert bar_thread(tally) is thread
-
-
-def test_for_a_users_own_bar_counting_goes_on(submitter: Any) -> None:
-    tally = SubmitterProgress(submitter, FootBar, "calls")
-    for _ in range(2):
-        tally.add(3)
-        tally.end(3, failed=False)
-    assert (tally.total, tally.done) == (6, 6)
-
-
 def test_the_bars_thread_ends_when_there_is_nothing_to_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -610,7 +579,7 @@ def test_the_bars_thread_ends_with_its_executor(monkeypatch: pytest.MonkeyPatch)
 
 def bar_thread(tally: Any) -> threading.Thread:
     """Return the thread that updates the bars of these calls."""
-    run = tally._run
+    run = tally.finish.__self__._run
     threads: list[Any] = list(threading.enumerate())
     [found] = [one for one in threads if getattr(one, "_target", None) == run]
     return found

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client.executor_lifetime import Lifetime
+from gridengine.client.executor_lifetime import CallTally, Lifetime
 from gridengine.errors import ConfigurationError
 from tests.support.held_dispatcher import SECONDS, HeldDispatcher, run_all, square
 
@@ -224,3 +224,29 @@ def test_a_recalled_call_with_a_held_condition_keeps_no_other_waiting(
         assert other.cancelled()
     with pytest.raises(CancelledError):
         held.result(SECONDS)
+
+
+def test_a_tally_begins_anew_once_all_have_ended() -> None:
+    woken: list[int] = []
+    tally = CallTally(lambda: woken.append(1), lambda: None, restarts=True)
+    tally.add(2)
+    tally.end(1, failed=True)
+    tally.add(1)
+    tally.end(1, failed=False)
+    tally.withdraw(1)
+    assert (tally.total, tally.done, tally.failed, tally.is_open) == (2, 2, 1, False)
+    tally.add(5)
+    assert (tally.total, tally.done, tally.failed, tally.number) == (5, 0, 0, 2)
+    assert woken == [1, 1]
+    tally.end(5, failed=False)
+    tally.watched = True
+    tally.add(1)
+    assert (woken, tally.number) == ([1, 1], 3)
+
+
+def test_a_tally_without_a_new_beginning_goes_on_counting() -> None:
+    tally = CallTally(lambda: None, lambda: None, restarts=False)
+    for _ in range(2):
+        tally.add(3)
+        tally.end(3, failed=False)
+    assert (tally.total, tally.done) == (6, 6)
