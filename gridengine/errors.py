@@ -77,7 +77,7 @@ class GridEngineError(Exception):
         log_tail: str | None = None,
         attempts: Sequence[str] = (),
         hint: str | None = None,
-        pickled_call: tuple[bytes, int, int] | None = None,
+        pickled_call: tuple[bytes, int, int, Sequence[str]] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -88,8 +88,8 @@ class GridEngineError(Exception):
         self.attempts = tuple(attempts)
         self.hint = hint
         self.pickled_call = pickled_call
-        """The pickled calls of a task, and the place and form of the failed one. The client makes
-        `arguments` of these: the dispatcher unpickles nothing.
+        """The pickled calls of a task, the place and form of the failed one, and its parameters.
+        The client makes `arguments` of these: the dispatcher unpickles nothing.
         """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -187,9 +187,7 @@ UNNUMBERED = -1
 
 
 def call_words(name: str, first: int, index: int, job: str = "") -> str:
-    """Return the label of a call in errors: a job's name, or the call's number among all that the
-    user requested, if it has one.
-    """
+    """Return a call's label in errors: a job's name, or the call's number, if it has one."""
     if job:
         return f"job {job}"
     return f"the call of {name}" if first == UNNUMBERED else f"call {first + index} of {name}"
@@ -373,9 +371,7 @@ def trim(error: BaseException) -> None:
 
 
 def _is_debugging() -> bool:
-    """Return whether the logger "gridengine" is at DEBUG; False as long as `logging` is not
-    imported.
-    """
+    """Return whether the logger "gridengine" is at DEBUG; False before `logging` is imported."""
     logging = sys.modules.get("logging")
     return logging is not None and logging.getLogger("gridengine").isEnabledFor(logging.DEBUG)
 
@@ -394,9 +390,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def trimmed(f: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with `trim` applied to its errors, for functions that are not called
-    often.
-    """
+    """Return the function with `trim` applied to its errors, for functions seldom called."""
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -429,9 +423,7 @@ def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: A
 
 
 def no_memory(to: str) -> OutOfMemory:
-    """Return the error of a process, the caller's or a runner, that has no memory `to` do
-    something.
-    """
+    """Return the error of a process, the caller's or a runner, without memory `to` do something."""
     limits = memory_limits()
     return OutOfMemory(
         f"there is no memory {to} in process {os.getpid()}{limits}",
@@ -440,9 +432,7 @@ def no_memory(to: str) -> OutOfMemory:
 
 
 def memory_limits() -> str:
-    """Return how much memory this process may have, to be appended to its name; empty if there is
-    no limit.
-    """
+    """Return how much memory this process may have, to follow its name; empty if unlimited."""
     import resource  # few processes need it
 
     kinds = ("ulimit -v", resource.RLIMIT_AS), ("ulimit -d", resource.RLIMIT_DATA)

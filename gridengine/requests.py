@@ -154,9 +154,7 @@ class NamesForgotten(Struct, frozen=True):
 
 
 class ResultWanted(Struct, frozen=True):
-    """Let a reference stand for the result of a call that was submitted before. Answered by
-    `WantAnswered`.
-    """
+    """Bind a reference to the result of an earlier call. Answered by `WantAnswered`."""
 
     task: int
     index: int
@@ -172,9 +170,7 @@ travels as a message (`calls/translation`).
 
 
 class Effect(Struct, frozen=True):
-    """An action that comes out of the core, which the dispatcher performs; most are in
-    `core/events`.
-    """
+    """An action of the core, which the dispatcher performs; most are in `core/events`."""
 
 
 class CallsFinished(Effect, frozen=True, gc=False):

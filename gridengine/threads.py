@@ -1,5 +1,5 @@
 """State that several threads share: objects that exist once in a process, and groups of objects
-that are held weakly. How a thread waits for others, and no Ctrl-C is lost.
+that are held weakly or closed. How a thread waits for others, and no Ctrl-C is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -109,6 +109,19 @@ def raise_dropped_interrupts() -> None:
             before(dropped)
 
     sys.unraisablehook = hook
+
+
+class Closing:
+    """An object that is closed at the end of its `with` block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
 
 class LiveObjects(Generic[T]):

@@ -30,8 +30,8 @@ Rejected:
   in vain; the next map uses this process, or it ends with the scheduler. Only `map` and its kin
   start a process early: with an `Executor`, the script may still change the environment that the
   process would get. A process that started early is not used if the environment has changed.
-- A thread that draws the bar of a map. The thread that waits for the map draws it. Executors have a
-  thread (`ProgressWatcher`) as long as calls are open: their users wait by `concurrent.futures`,
+- A thread that draws the bar of a map. The thread that waits for the map draws it. An executor has
+  a thread (`SubmitterProgress`) as long as calls are open: its users wait by `concurrent.futures`,
   or not at all. Calls are counted where their futures are settled, under a lock that is held there
   anyway; where no progress is wanted nothing is counted.
 - Progress in a log after two seconds, as on a terminal. Piped output is often read by programs, and

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, Literal, TypeAlias
 
 from gridengine.api.delayed import CURRENT, ProgramTarget, current_program
@@ -26,7 +27,7 @@ class WaitGroup:
         self._start = start
         self._count = 0
         self._results: dict[int, Any] = {}
-        self._calls: list[SubmittedCall] = []
+        self._kills: list[Callable[[], object]] = []
 
     @property
     def results(self) -> list[Any]:
@@ -50,13 +51,13 @@ class WaitGroup:
             ConfigurationError: no worker can give these resources.
             RuntimeError: the block has been left.
         """
-        call = SubmittedCall(resources, fn, args)
+        future, kill = _submitted(resources, fn, args)
         try:
-            self.start_subtask(value_of, call.future)
+            self.start_subtask(value_of, future)
         except BaseException:  # nobody would wait for it
-            call.end()
+            kill()
             raise
-        self._calls.append(call)
+        self._kills.append(kill)
 
     def load_cache_or_submit(
         self, resources: Resource | None, fn: Callable[..., Any], /, *args: Any
@@ -100,8 +101,8 @@ async def open_waitgroup() -> AsyncIterator[WaitGroup]:
             yield group
     except BaseException:
         if group is not None:
-            for call in group._calls:
-                call.end()
+            for kill in group._kills:
+                kill()
         raise
 
 
@@ -114,11 +115,11 @@ async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: An
         ConfigurationError: no worker can give these resources.
         Exception: the exception of the call.
     """
-    call = SubmittedCall(resources, fn, args)
+    future, kill = _submitted(resources, fn, args)
     try:
-        return await value_of(call.future)
+        return await value_of(future)
     except BaseException:
-        call.end()
+        kill()
         raise
 
 
@@ -136,19 +137,13 @@ async def load_cache_or_exec1(
     return await exec1(resources, fn, *args)
 
 
-class SubmittedCall:
-    """A submitted call that can be ended."""
-
-    def __init__(
-        self, resources: Resource | None, fn: Callable[..., Any], args: tuple[Any, ...]
-    ) -> None:
-        self._executor = current_program().asking(resources)
-        self.future = self._executor.submit(fn, *args)
-
-    def end(self) -> None:
-        """End the call if it has not ended."""
-        if not self.future.done():
-            self._executor.kill(self.future)
+def _submitted(
+    resources: Resource | None, fn: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Future[Any], Callable[[], object]]:
+    """Submit a call; return its future, and a function that ends the call if it has not ended."""
+    executor = current_program().asking(resources)
+    future = executor.submit(fn, *args)
+    return future, functools.partial(executor.kill, future)
 
 
 Main: TypeAlias = Callable[..., Awaitable[Any]]

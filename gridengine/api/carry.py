@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any
 
 from gridengine.call_context.carried_state import Pair, Registration, Variable
 from gridengine.call_context.coroutines import is_coroutine_function
 from gridengine.call_context.current_call import CARRIED
 from gridengine.errors import short_repr
+from gridengine.threads import Closing
 
 
-class Carrying:
+class Carrying(Closing):
     """State that calls carry until `close`, or the end of a `with` block.
 
     Calls that were submitted earlier keep their state.
@@ -25,12 +26,6 @@ class Carrying:
         """Stop carrying this state with later submissions. A second call does nothing."""
         if self._registration in CARRIED:
             CARRIED.remove(self._registration)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "" if self._registration in CARRIED else ", closed"

@@ -88,9 +88,7 @@ class Client(RemoteScheduler):
         return Executor(scheduler=self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `fn(*args, **kwargs)` on a worker, and return its future, as
-        `Executor.submit` does.
-        """
+        """Call `fn(*args, **kwargs)` on a worker; return its future, as `Executor.submit` does."""
         return self._executor.submit(fn, *args, **kwargs)
 
     def submit_graph(self, *args: Any, **kwargs: Any) -> Any:

@@ -160,9 +160,7 @@ class Job(JobResult):
         self._wait(timeout)
 
     def is_alive(self) -> bool:
-        """Return whether the job has been started and has not ended. It may still wait for a
-        worker.
-        """
+        """Return whether the job was started and has not ended; it may still wait for a worker."""
         self._check_open()
         if self._is_running_here:
             return True
@@ -222,9 +220,7 @@ class Job(JobResult):
 
     @property
     def ident(self) -> int | None:
-        """The id, on its machine, of the process that runs the job or ran it last; None until it
-        runs.
-        """
+        """The id of the process, on its machine, that runs the job or ran it last; None before."""
         self._check_open()
         if self._is_running_here:
             return os.getpid()
@@ -362,9 +358,7 @@ class Job(JobResult):
         return function, payload, form
 
     def _target_call(self) -> tuple[Callable[..., Any], Any] | None:
-        """Return the target and its arguments, if the job is just a call of its target;
-        else None.
-        """
+        """Return the target and its arguments if the job just calls its target, else None."""
         if self._target is None or self._has_own_run or self._mutable:
             return None
         return self._target, (self._args, self._kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
@@ -14,13 +14,14 @@ from gridengine.client.options import given, run_options
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.schedulers.base import SchedulerSpec
+from gridengine.threads import Closing
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
     from gridengine.client.named_run_calls import RunJobs
 
 
-class JobDispatcher:
+class JobDispatcher(Closing):
     """Runs jobs on a scheduler and gathers their results.
 
     Args:
@@ -148,9 +149,3 @@ class JobDispatcher:
         finally:
             if self._named_run is not None:
                 self._named_run.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

@@ -67,8 +67,7 @@ class JobHandle(OutcomeListener):
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error
-        if event.error is not None:
-            name_arguments(event.error, event)
+        name_arguments(event)
         if event.raised and event.payload and pickling.raised_type(event.payload) in UNPRINTED:
             error = pickling.load_exception(event.payload)
             add_notes(error, [], event.attempts)
@@ -151,9 +150,7 @@ class JobHandle(OutcomeListener):
 
 
 def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
-    """Return the exit code that a process would have had; `error` is its exception, if it raised
-    one.
-    """
+    """Return the exit code that a process would have had; `error` is its exception, if any."""
     if end.payload is None or error is None:
         return end.exitcode
     if not isinstance(error, SystemExit):

@@ -43,9 +43,7 @@ imports.
 
 
 class Target:
-    """A job's target as it is submitted. Its pickle is the same for all jobs with the same
-    target.
-    """
+    """A job's target as it is submitted. All jobs with the same target have the same pickle."""
 
     def __init__(self, target: Callable[..., Any] | None) -> None:
         self.target = None if target is None else synchronous(target)
@@ -62,9 +60,7 @@ class Target:
 
 
 class JobOutcome(NamedTuple):
-    """How the run of a mutable job ended: the attributes that it left, and its return value or its
-    pickled exception.
-    """
+    """How a mutable job's run ended: the attributes it left, and its value or pickled exception."""
 
     attributes: dict[str, Any]
     value: Any = None

@@ -1,6 +1,4 @@
-"""`LocalDispatcher`: a stand-alone dispatcher with workers on this machine, within a block
-of code.
-"""
+"""`LocalDispatcher`: a stand-alone dispatcher with workers here, within a block of code."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
-from typing import Self
 
 from gridengine.arguments import whole
 from gridengine.dispatcher.standalone import background
@@ -23,6 +20,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
 )
 from gridengine.errors import trimmed
 from gridengine.output.stream_writer import PATIENCE_SECONDS, StandardStreams, StreamWriter
+from gridengine.threads import Closing
 
 END_SECONDS = 30.0
 READ_BYTES = 64 * 1024
@@ -57,7 +55,7 @@ class OutputPipe:
         self._stream.close()
 
 
-class LocalDispatcher:
+class LocalDispatcher(Closing):
     """Starts a dispatcher in a process of its own, with workers on this machine. It ends when its
     `with` is left, or when this process ends in any way. Whatever calls print goes to this
     process's standard output and error.
@@ -112,9 +110,7 @@ class LocalDispatcher:
         return str(self._folder.client_file)
 
     def close(self) -> None:
-        """End the dispatcher and its workers; unfinished calls are cancelled. May be
-        called twice.
-        """
+        """End the dispatcher and its workers, and cancel unfinished calls. May be called twice."""
         if os.getpid() != self._pid:
             return
         process, self._process = self._process, None
@@ -130,9 +126,3 @@ class LocalDispatcher:
         for pipe in self._output:
             pipe.close()
         shutil.rmtree(self._folder.path, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

@@ -15,6 +15,7 @@ from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission, numbered
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
 from gridengine.settings.values import settings
+from gridengine.threads import Closing
 
 if TYPE_CHECKING:
     from gridengine.api.map_notices import MapNotices
@@ -85,9 +86,7 @@ def _raise_if_of_map(error: BaseException) -> None:
 
 
 def _shown(progress: ProgressSpec, submission: Submission) -> ProgressSpec:
-    """Return whether progress is shown: None follows the setting, except inside a call, where it is
-    False.
-    """
+    """Return whether progress is shown: None follows the setting, but inside a call it is False."""
     inside = submission.dispatcher.call_slot is not None
     return False if inside and progress is None else progress
 
@@ -125,7 +124,7 @@ class WatchedRun(MapRun):
             self.bar.update(done, len(results.errors), self.total)
 
 
-class ResultIterator(Generic[T]):
+class ResultIterator(Closing, Generic[T]):
     """The iterator that `imap` returns. It has `close()`, is a context manager, and belongs to one
     thread at a time.
     """
@@ -179,12 +178,6 @@ class ResultIterator(Generic[T]):
         self._finalizer.detach()
         self._bar.close()
         self._submission.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self

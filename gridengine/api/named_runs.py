@@ -259,9 +259,7 @@ def runs() -> list[NamedRun]:
 
 
 def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
-    """Return the runs, like `runs`, including the outcomes that the dispatcher of a client has by
-    now.
-    """
+    """Return the runs, like `runs`, with the outcomes that a client's dispatcher has by now."""
     paths = run_reader.paths()
     if client is not None:
         for path in paths:
@@ -285,9 +283,7 @@ def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> Na
 def run_of(
     client: RemoteScheduler | None, name: str, journal: str | os.PathLike[str] | None
 ) -> NamedRun:
-    """Return a run, like `run_named`. With a client, only the client's dispatcher is asked for
-    outcomes.
-    """
+    """Return a run, like `run_named`. With a client, only its dispatcher is asked for outcomes."""
     from gridengine.watching.run_lookup import run_file  # few ask
 
     path, warned = run_file(name, journal), set[str]()

@@ -124,9 +124,7 @@ class Pool:
     def map(
         self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None
     ) -> list[T]:
-        """Return `[func(x) for x in iterable]`, or raise the exception of the first call that
-        failed.
-        """
+        """Return `[func(x) for x in iterable]`, or raise the exception of the first failed call."""
         return self.map_async(func, iterable, chunksize).get()
 
     @trimmed
@@ -234,9 +232,7 @@ class Pool:
         self._closed = True
 
     def terminate(self) -> None:
-        """End all calls, including running ones, and the workers that were started for
-        this pool.
-        """
+        """End all calls, even running ones, and the workers that were started for this pool."""
         self._closed = True
         for iterator in self._iterators:
             iterator.abort()
@@ -413,9 +409,7 @@ class MapResult(AsyncResult[list[T]]):
         return super()._await(timeout)
 
     def _outcome(self) -> tuple[Any, BaseException | None]:
-        """Return the values, or the first error, of calls that have all ended. A Ctrl-C meanwhile
-        loses nothing.
-        """
+        """Return the values or first error of calls that have all ended; a Ctrl-C loses nothing."""
         results = self._run.results
         with self._reading:
             while results.missing:
@@ -503,8 +497,6 @@ class PoolIterator(ResultIterator[T]):
                 self._take(None)
 
     def abort(self) -> None:
-        """End the calls, even if a thread waits for one of them: each then fails with
-        `Cancelled`.
-        """
+        """End the calls with `Cancelled`, even if a thread waits for one of them."""
         self._closed = True
         self._submission.cancel_after(-1)

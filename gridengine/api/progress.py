@@ -8,14 +8,12 @@ cannot see, so a thread looks at their calls.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import logging
 import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
@@ -208,9 +206,7 @@ class LogLines:
             _write(self._stream, said.text)
 
     def close(self, said: BarText) -> None:
-        """Write a last line, if there was a first one and the log of the run does not say
-        the same.
-        """
+        """Write a last line if there was a first one, and the run's log does not say the same."""
         if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
             took = format_seconds(self._clock() - self._began)
             _write(self._stream, said.last(f", in {took}"))
@@ -299,15 +295,11 @@ class ProgressBar:
         self._output = ""
 
     def wait_seconds(self) -> float | None:
-        """Return after how many seconds `update` should be called even if nothing happens; None is
-        never.
-        """
+        """Return after how many seconds `update` is due even if nothing happens; None is never."""
         return None if self._display is None else max(self._due - self._clock(), 0.001)
 
     def update(self, done: int, failed: int, total: int | None) -> None:
-        """Draw if it is time to. `done` counts the failed calls too; `total` is None while it is
-        unknown.
-        """
+        """Draw if it is time to. `done` counts failed calls too; an unknown `total` is None."""
         if self._display is None:
             return
         if total is not None:
@@ -386,9 +378,7 @@ class Estimate:
 
 
 def _running(snapshot: Snapshot) -> list[str]:
-    """Return how many calls run, and on how many slots; nothing where only another process
-    knows.
-    """
+    """Return how many calls run, on how many slots; nothing where only another process knows."""
     slots, workers = snapshot.slots, snapshot.workers
     if workers and slots is None:
         return []
@@ -429,7 +419,8 @@ def show_progress(submitter: Submitter, shown: ProgressSpec, label: str) -> None
 
 class SubmitterProgress:
     """The bars for the calls of a submitter: each lasts from a first open call until no call is
-    open. A user's own bar lasts for the submitter's life.
+    open. A user's own bar lasts for the submitter's life. A thread updates them while calls are
+    open.
     """
 
     def __init__(self, submitter: Submitter, shown: ProgressSpec, label: str) -> None:
@@ -440,17 +431,33 @@ class SubmitterProgress:
         self._lock = threading.Lock()
         self._bar: ProgressBar | None = None
         self._number = 0
-        self._closed = False
+        self._closed = threading.Event()
         self.tally = self._batcher.tally = CallTally(
-            lambda: _watcher_of(os.getpid()).watch(self),
-            self.close,
-            restarts=isinstance(shown, bool),
+            self._watch, self.close, restarts=isinstance(shown, bool)
         )
+
+    def _watch(self) -> None:
+        """Start the thread, under the batcher's lock. None starts at the interpreter's end; then
+        there is no bar.
+        """
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=self._run, name="gridengine-progress", daemon=True).start()
+            self.tally.watched = True
+
+    def _run(self) -> None:
+        idle_looks = 0
+        while not self._closed.wait(REFRESH_SECONDS):
+            idle_looks = 0 if self.look() else idle_looks + 1
+            if idle_looks >= IDLE_LOOKS:
+                with self._batcher.lock:  # the next call starts a thread again
+                    if not self.tally.is_open:
+                        self.tally.watched = False
+                        return
 
     def look(self) -> bool:
         """Update the bar; return whether calls are open."""
         with self._lock:
-            if self._closed:  # the thread may come late: a second bar would be made
+            if self._closed.is_set():  # the thread may come late: a second bar would be made
                 return False
             with self._batcher.lock:
                 tally = self.tally
@@ -477,72 +484,10 @@ class SubmitterProgress:
         """Draw a last time, and close the bar."""
         self.look()
         with self._lock:
-            self._closed = True
+            self._closed.set()
             self._end_bar()
 
     def _end_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-
-
-class ProgressWatcher:
-    """The thread that updates bars, while there are open calls."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._watched: weakref.WeakSet[SubmitterProgress] = weakref.WeakSet()
-        self._thread: threading.Thread | None = None
-
-    def watch(self, progress: SubmitterProgress) -> None:
-        """Watch these calls as long as some are open."""
-        with self._lock:
-            self._watched.add(progress)
-            if self._thread is None:
-                # No thread starts at the interpreter's end; then there is no bar.
-                with contextlib.suppress(RuntimeError):
-                    thread = threading.Thread(
-                        target=self._run, name="gridengine-progress", daemon=True
-                    )
-                    thread.start()
-                    self._thread = thread
-            progress.tally.watched = self._thread is not None
-
-    def _run(self) -> None:
-        idle_looks = 0
-        while True:
-            time.sleep(REFRESH_SECONDS)
-            idle_looks = 0 if self._look() else idle_looks + 1
-            if idle_looks >= IDLE_LOOKS:
-                with self._lock:
-                    if not self._are_open():
-                        self._thread = None
-                        return
-
-    def _look(self) -> bool:
-        """Update all bars; return whether calls are open. This holds none of them between two
-        looks: closed executors with all their parts would stay.
-        """
-        with self._lock:
-            watched = list(self._watched)
-        return True in [one.look() for one in watched]
-
-    def _are_open(self) -> bool:
-        """Return whether calls are open. If not, the submitter with the next call starts the thread
-        again.
-        """
-        watched = list(self._watched)
-        # Clear the flag before looking: a submitter that begins meanwhile calls `watch`, which
-        # waits for the lock and starts a thread.
-        for one in watched:
-            one.tally.watched = False
-        found = any(one.tally.is_open for one in watched)
-        for one in watched:
-            one.tally.watched = found
-        return found
-
-
-@functools.lru_cache(maxsize=1)
-def _watcher_of(pid: int) -> ProgressWatcher:
-    """Return the watcher of this process. A forked process has no thread of its parent."""
-    return ProgressWatcher()

@@ -30,9 +30,7 @@ class StoredArguments:
         self._given: list[dict[str, Any] | None] = []
 
     def of(self, calls: StoredCalls) -> Sequence[dict[str, Any] | None]:
-        """Return the arguments of consecutive calls; None in place of those that are not stored, or
-        cannot be rebuilt here.
-        """
+        """Return consecutive calls' arguments; None for those not stored, or not rebuilt here."""
         if calls.block != self._block:
             self._block, self._given = calls.block, self._of_block(calls)
         unknown = [None] * (calls.stop - calls.start)

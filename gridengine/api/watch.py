@@ -11,12 +11,39 @@ from gridengine.client.connect import dispatcher_of, resolve
 from gridengine.errors import safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.status.rows import Status, merged
-from gridengine.watching.newest_value import Newest
+from gridengine.threads import Closing
 
 log = logging.getLogger("gridengine")
 
 
-class Watch:
+class NewestStatus:
+    """Hands a thread the newest status, with the events of those that were not taken: they may come
+    faster than it takes them. Its methods may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._held: Status | None = None
+        self._over = False
+
+    def put(self, one: Status | None) -> None:
+        """Hold this status; None says that no more come."""
+        with self._changed:
+            if one is None:
+                self._over = True
+            else:
+                self._held = one if self._held is None else merged(self._held, one)
+            self._changed.notify_all()
+
+    def get(self) -> Status | None:
+        """Wait for a status and return it; None when no more come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._held is not None or self._over)
+            one, self._held = self._held, None
+            return one
+
+
+class Watch(Closing):
     """The result of `watch`. Use it in a `with`, or close it; it ends by itself when the scheduler
     is closed.
     """
@@ -27,7 +54,7 @@ class Watch:
         self._callback = callback
         self._dispatcher = dispatcher_of(scheduler)
         self._closed = False
-        self._newest = Newest(merged)
+        self._newest = NewestStatus()
         self._followed = self._dispatcher.follow(self._newest.put, interval)
         self._thread = threading.Thread(target=self._run, name="gridengine-watch", daemon=True)
         self._thread.start()
@@ -52,12 +79,6 @@ class Watch:
         self._newest.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def watch(

@@ -36,20 +36,11 @@ Entry: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 NUMPY = b"numpy"
 
 
-class Pair:
+class Pair(Struct, frozen=True):
     """Two functions: `get()` returns the value in the caller, `set(value)` sets it in a runner."""
 
-    def __init__(self, get: Callable[[], object], set: Callable[[Any], object]) -> None:
-        self.get = get
-        self.set = set
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pair, (self.get, self.set)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pair) and (self.get, self.set) == (other.get, other.set)
-
-    __hash__ = None  # type: ignore[assignment]
+    get: Callable[[], object]
+    set: Callable[[Any], object]
 
     def __str__(self) -> str:
         return f"{_name(self.get)} and {_name(self.set)}"
@@ -59,19 +50,10 @@ class Pair:
         yield self.get()
 
 
-class Variable:
+class Variable(Struct, frozen=True):
     """A context variable. Its value travels if one is set; the variable's default does not."""
 
-    def __init__(self, variable: ContextVar[Any]) -> None:
-        self.variable = variable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Variable, (self.variable,)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Variable) and self.variable is other.variable
-
-    __hash__ = None  # type: ignore[assignment]
+    variable: ContextVar[Any]
 
     def __str__(self) -> str:
         return self.variable.name
@@ -87,9 +69,7 @@ def _name(f: Callable[..., Any]) -> str:
 
 
 class Registration(Struct, eq=False):
-    """A pair or variable that `gridengine.carry` has registered. `pickled` is its pickle, once it
-    was needed.
-    """
+    """A pair or variable that `carry` has registered, and its pickle once that was needed."""
 
     carried: Pair | Variable
     pickled: bytes = b""

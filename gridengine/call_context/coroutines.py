@@ -60,9 +60,7 @@ class Synchronous:
 
 
 def finished(value: Any, library: str = ASYNCIO) -> Any:
-    """Return a value unchanged; run a coroutine to its end in an event loop of this library and
-    return its result.
-    """
+    """Return a value, or the result of a coroutine, run to its end in a loop of this library."""
     if not isinstance(value, Coroutine):
         return value
     from gridengine.call_context import event_loop  # few functions are coroutine functions

@@ -88,9 +88,7 @@ class Interrupted(BaseException):
 
 
 class Variables:
-    """The facts that code can read about the call that it runs in, in any thread: `GVAR.res`,
-    `GVAR.job`.
-    """
+    """The facts that code, in any thread, can read about its call: `GVAR.res`, `GVAR.job`."""
 
     def __init__(self) -> None:
         self.process_job: CurrentJob | None = None
@@ -109,9 +107,7 @@ class Variables:
         first call count as part of a call too.
         """
         self.environment_number = 0
-        """How many times the environment was reset to a caller's. Each reset undoes the changes of
-        an initializer.
-        """
+        """How often the environment was reset to a caller's: that undoes initializers' changes."""
         self.pairs_set: set[bytes] = set()
         """The pairs of carried state whose `set` has run in this runner, by their pickles."""
         self.imports: tuple[str, ...] = ()
@@ -151,9 +147,7 @@ class Variables:
 
     @property
     def stream(self) -> Any:
-        """The stream of random numbers of the call that this code runs in, in whatever thread; None
-        without a seed.
-        """
+        """The random stream of the call that runs this code, in any thread; None without a seed."""
         return STREAM.get() or self.process_stream
 
     @property

@@ -116,9 +116,7 @@ class Processors:
                 self._numbers.append(number)
 
     def _is_ours(self, number: int, claims: int) -> bool:
-        """Return whether this process now has a processor that so many other processes have
-        claimed.
-        """
+        """Return whether this process now has a processor that so many others have claimed."""
         from gridengine.system.machine import claim  # few workers have numbered cores
 
         if taken := claim(f"{CLAIM}-{number}-{claims}"):
@@ -216,9 +214,7 @@ class MemoryLimit:
         return min((soft for soft in others if soft != resource.RLIM_INFINITY), default=0)
 
     def set(self, size: int) -> None:
-        """Allow this many bytes, but never more than the limit that was in force at the start. 0
-        restores that limit.
-        """
+        """Allow this many bytes, but never more than at the start; 0 restores that limit."""
         if size != self.wanted:
             self.wanted = size
             self._apply(size)

@@ -124,9 +124,7 @@ def _entropy(given: Any) -> int | tuple[int, ...]:
 
 
 def with_numbers(form: int, calls: Iterable[Any], numbers: Iterable[Number]) -> Iterator[Any]:
-    """Return calls of this form as calls of the form `STAR`, each with its number as the last
-    argument.
-    """
+    """Return calls as those of form `STAR`, each with its number as the last argument."""
     numbered = zip(calls, numbers, strict=False)
     return numbered if form == SINGLE else ((*call, number) for call, number in numbered)
 

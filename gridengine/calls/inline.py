@@ -99,9 +99,7 @@ _STREAMS = threading.RLock()
 
 @contextlib.contextmanager
 def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Copy the text that is written to `sys.stdout` and `sys.stderr` during this context; the
-    streams still get it too.
-    """
+    """Copy the text that is written to `sys.stdout` and `sys.stderr`, which still get it too."""
     copies = io.StringIO(), io.StringIO()
     if not wanted:
         yield copies
@@ -112,9 +110,7 @@ def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
 
 @contextlib.contextmanager
 def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
-    """Copy the text that is written to one stream of `sys`. Calls in several threads may enter and
-    leave in any order.
-    """
+    """Copy one stream's text. Calls in several threads may enter and leave in any order."""
     with _STREAMS:
         present = getattr(sys, name)
         tee = present if isinstance(present, _Tee) else _Tee(present)
@@ -283,9 +279,7 @@ class InlineRun:
             self._send(crashed, [b"", b""])
 
     def _run_some(self, assignment: Assignment, index: int) -> int:
-        """Run calls of an assignment, beginning with this one, until a cancellation waits. Return
-        the index of the next call.
-        """
+        """Run calls from this one on until a cancellation waits; return the next call's index."""
         self._load(assignment)
         results: list[Result] = []
         buffers: list[Any] = []
@@ -412,9 +406,7 @@ class InlineDispatcher(Dispatcher):
         """The results that calls may refer to, by reference."""
         self._arrived = threading.Condition()
         self._makers: dict[int, tuple[InlineRun, str]] = {}
-        """The running tasks that make a result, by its reference, each with the name of the call
-        for people.
-        """
+        """The running tasks that make a result, by its reference, each with the call's name."""
         self._awaited: dict[int, Iterable[int]] = {}
         """The references that each thread waits for now."""
 
@@ -481,9 +473,7 @@ class InlineDispatcher(Dispatcher):
             needed.extend((one, (*path, name)) for one in self._awaited.get(run.thread, ()))
 
     def check(self, demand: Demand) -> None:
-        """Accept any demand: this process counts as having exactly the resources that a call
-        requests.
-        """
+        """Accept any demand: this process counts as having exactly what a call requests."""
 
     def _request(self, request: Request, /) -> None:
         """Carry out a request that concerns this process. A call cannot be interrupted: its
@@ -513,9 +503,7 @@ class InlineDispatcher(Dispatcher):
         missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
-        """Store a result, let calls in this process find it by its reference, and wake calls that
-        wait.
-        """
+        """Store a result, let calls here find it by its reference, and wake calls that wait."""
         with self._arrived:
             self._makers.pop(reference, None)
             if reference not in self.results:

@@ -57,9 +57,7 @@ class Dispatcher:
     """The results that were asked for by `want` and have no answer yet, by reference."""
 
     def _request(self, request: Request, /) -> None:
-        """Carry a request to the dispatcher. Takes no lock, because the garbage collector calls it
-        too.
-        """
+        """Carry a request to the dispatcher. Takes no lock: the garbage collector calls it too."""
         raise NotImplementedError
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
@@ -111,9 +109,7 @@ class Dispatcher:
         raise NotImplementedError
 
     def release(self, name: bytes) -> None:
-        """Note that no new task can refer to this shared object. Takes no lock, because the garbage
-        collector calls it too.
-        """
+        """Note that no new task can refer to this shared object. Takes no lock, as `_request`."""
         self._request(NamesForgotten((name,)))
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
@@ -137,15 +133,11 @@ class Dispatcher:
         self._request(Told(task, payload))
 
     def release_references(self, references: Sequence[int]) -> None:
-        """Note that no new task can refer to these results. Takes no lock, because the garbage
-        collector calls it too.
-        """
+        """Note that no new task can refer to these results. Takes no lock, as `_request`."""
         self._request(NamesForgotten((), references))
 
     def detach(self, submitter: int) -> None:
-        """Let tasks of this submitter go on when the call that submits them has ended. Without such
-        a call there is nothing to do.
-        """
+        """Let this submitter's tasks go on when their call has ended; without a call do nothing."""
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
         """Note that the calls of this submitter belong to a named run, so that the dispatcher can
@@ -154,9 +146,7 @@ class Dispatcher:
         """
 
     def is_durable(self, task: int) -> bool:
-        """Return whether a submitted task is on disk, where another process of the dispatcher finds
-        it.
-        """
+        """Return whether a task is on disk, where another process of the dispatcher finds it."""
         return False
 
     def snapshot(self) -> Snapshot:

@@ -123,9 +123,7 @@ class PendingRequests:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
-        """Remove the requests that the dispatcher has made durable. `requests` is their number in
-        all, since the first request.
-        """
+        """Remove the requests that are durable at the dispatcher: the first `requests` of all."""
         while self.durable < requests:
             message, _ = self._pending.popleft()
             self.durable += 1
@@ -157,9 +155,7 @@ class PendingRequests:
             self._promised[reference] = wanted
 
     def take_promises(self) -> dict[int, Wanted]:
-        """Return the promises that a restarted dispatcher may not know of, to ask for them again,
-        and forget them.
-        """
+        """Return and forget the promises that a restarted dispatcher may not know of."""
         promised, self._promised = self._promised, {}
         return promised
 
@@ -186,9 +182,7 @@ class PendingRequests:
 def _without_ended(
     message: Submit, buffers: Payload, unsettled: UnsettledTasks
 ) -> tuple[Message, Payload]:
-    """Return a submission without the tasks that have outcomes, unless other calls need their
-    results.
-    """
+    """Return a submission without the tasks that have outcomes, unless other calls need them."""
     tasks, its = [], list[Buffer]()
     for part, payload in tasks_apart(message, buffers):
         [*task] = part.tasks
@@ -236,9 +230,7 @@ class TakenOutcomes:
         return len(self._numbers) >= MOST_UNTOLD
 
     def seconds_left(self, now: float) -> float:
-        """Return after how many seconds the numbers must be acknowledged; infinite if there are
-        none.
-        """
+        """Return after how many seconds to acknowledge the numbers; infinite if there are none."""
         if not self._numbers:
             return math.inf
         self._tell_at = min(self._tell_at, now + TELL_SECONDS)

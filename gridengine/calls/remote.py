@@ -17,18 +17,14 @@ import queue
 import select
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
 from gridengine.calls.outstanding import ClientLimits, Left, PendingRequests, TakenOutcomes, Took
-from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
-from gridengine.calls.requesting import RequestingDispatcher
+from gridengine.calls.remote_control import ControlledDispatcher, DispatcherSilence, check_process
 from gridengine.calls.translation import Outgoing, outcomes_of, take_joinable
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.thread_queues import EventQueue
@@ -37,8 +33,7 @@ from gridengine.output.jobs_output import JobsOutput
 from gridengine.output.stream_writer import StandardStreams
 from gridengine.requests import CallsFinished, Function, Submitted, Task
 from gridengine.serialize.byte_code import PYTHON
-from gridengine.serialize.payload import Buffer, Payload
-from gridengine.status.rows import Status
+from gridengine.serialize.payload import Payload
 from gridengine.system.machine import started, this_machine
 from gridengine.threads import in_pieces
 from gridengine.wire.channel import Received
@@ -72,7 +67,7 @@ log = logging.getLogger("gridengine")
 CLOSE_SECONDS = 15.0
 
 
-class RemoteDispatcher(RequestingDispatcher):
+class RemoteDispatcher(ControlledDispatcher):
     """Runs tasks on the workers of a dispatcher in another process, over TCP with CURVE.
 
     Args:
@@ -107,7 +102,7 @@ class RemoteDispatcher(RequestingDispatcher):
         patience: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(0)
+        super().__init__()
         self._handlers |= {
             Output: self._printed,
             Refuse: self._refused,
@@ -145,9 +140,6 @@ class RemoteDispatcher(RequestingDispatcher):
         self._poller = select.poll()
         for fd in (self._connection.fd, self._queue.fd):
             self._poller.register(fd, select.POLLIN)
-        self._control = DispatcherControl(
-            self._questions, self._numbers, self._request, lambda: self._lost
-        )
         self._closing = threading.Lock()
         self._number = 0
         self._requests = PendingRequests()
@@ -163,60 +155,6 @@ class RemoteDispatcher(RequestingDispatcher):
         self._welcomed = True
         self._jobs = self.new_id()
         atexit.register(self._at_exit)
-
-    def control(
-        self,
-        action: str,
-        arguments: Mapping[str, Any] = MappingProxyType({}),
-        *,
-        seconds: float | None = None,
-    ) -> Any:
-        """Ask the dispatcher for an action; return its answer, decoded from JSON.
-
-        Raises:
-            TimeoutError: there was no answer within `seconds`.
-            ConfigurationError: there is no such action, or it failed; the text says why.
-            GridEngineError: nobody answers any more.
-        """
-        return self._control.ask(action, arguments, seconds)
-
-    def status(self, most: int = 100) -> Status:
-        """Return the dispatcher's present status, for all its clients, with at most `most` workers,
-        runs and failures each.
-
-        Raises:
-            GridEngineError: this client has left, or nobody answers any more.
-        """
-        return msgspec.convert(self.control("status", {"most": most}), Status)
-
-    def follow(self, tell: Callable[[Status | None], object], interval: float) -> int:
-        """Call `tell` with the dispatcher's status again and again, in the thread that reads: see
-        `follow_lines`.
-        """
-        from gridengine.dispatcher.watch_messages import (  # few follow
-            FOLLOW,
-            WatchAnswer,
-            WatchRequest,
-        )
-
-        def take(line: Buffer | None) -> None:
-            tell(None if line is None else msgspec.json.decode(line, type=WatchAnswer).status)
-
-        request = WatchRequest(FOLLOW, interval=interval)
-        return self.follow_lines(take, msgspec.json.encode(request).decode())
-
-    def follow_lines(self, tell: Callable[[Buffer | None], object], request: str) -> int:
-        """Call `tell` with the answers to a request to follow, as JSON: at once, and then unasked;
-        and with None when there will be no more. `tell` runs in the thread that reads, and must
-        return at once. Return the argument for `unfollow`.
-
-        Raises:
-            ConfigurationError, GridEngineError: see `control`.
-        """
-        return self._control.follow(tell, request)
-
-    def unfollow(self, followed: Any) -> None:
-        self._control.unfollow(followed)
 
     def close(self, *, wait: bool = True, detach: bool = False) -> None:
         """Disconnect, and end this client's calls, or with `detach` leave them to the next client
@@ -266,9 +204,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._requests.expect(task.id for task in tasks)
 
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Return the tasks that fit into the dispatcher's journal; settle the others with an
-        error.
-        """
+        """Return the tasks that fit into the dispatcher's journal; the others get an error."""
         if not (self._requests.journaled and journal_limits.may_refuse(function, tasks)):
             return tasks
         refused = set()
@@ -361,17 +297,14 @@ class RemoteDispatcher(RequestingDispatcher):
         path, error = fault = self.file_fault()
         if fault != self._told_fault and not self._resuming:
             self._told_fault = fault
-            note = self._control.message("note_fault", {"path": path, "error": error})
-            self._connection.send(note)
+            self._connection.send(self._control("note_fault", {"path": path, "error": error}))
         if self._silence.is_look_due(now, self._connection.received_at):
             check_process(self._file)
             with contextlib.suppress(ConfigurationError):  # no file: it has ended, or is starting
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
 
     def _work(self) -> None:
-        """Read until the connection ends; then release everybody who waits, and close the
-        connection.
-        """
+        """Read until the connection ends; then release everybody who waits, and close it."""
         try:
             with self._clock.waking(self._queue.wake):
                 super()._work()
@@ -440,16 +373,13 @@ class RemoteDispatcher(RequestingDispatcher):
     # ---------------------------------------------------------------- inherited outcomes
 
     def took(self, outcomes: Sequence[Left]) -> None:
-        """Note that these outcomes are stored in their run's file, so that the dispatcher may
-        delete them.
-        """
+        """Note that these outcomes are in their run's file: the dispatcher may delete them."""
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
             self._queue.post(Took([one.number for one in those], life))
 
     def _fail(self, error: GridEngineError) -> None:
         super()._fail(error)
         self.left.put(error)
-        self._control.end()
 
     def _resume(self) -> None:
         """Introduce this client to a restarted dispatcher, or once more if the first greeting was
@@ -507,8 +437,8 @@ class RemoteDispatcher(RequestingDispatcher):
         for question in list(self._questions.values()):
             if question.message is not None:
                 self._connection.send(question.message)
-        for control in self._control.followed():
-            self._connection.send(control)
+        for follow, _ in list(self._followed.values()):
+            self._connection.send(follow)
         for want, _ in list(self._wanted.values()):
             if not self._requests.asks_for(want.reference):
                 self._request(want)  # the journal has the question, but not the answer
@@ -531,7 +461,7 @@ class RemoteDispatcher(RequestingDispatcher):
         raise DispatcherGone(f"{message.reason}: {self.name}")
 
     def _controlled(self, message: Controlled, buffers: Payload) -> None:
-        if self._control.tell(message):
+        if self._tell(message):
             self._connection.acknowledge()  # the dispatcher sends no more before
         self._answer(message.number, message)
 

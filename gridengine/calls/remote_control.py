@@ -5,18 +5,20 @@ dispatcher's silence.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
 
-from gridengine.calls.requesting import Question
+from gridengine.calls.requesting import Question, RequestingDispatcher
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, safe_repr
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
+from gridengine.status.rows import Status
 from gridengine.threads import result_of
 from gridengine.wire.connection_file import ClientConnection
-from gridengine.wire.messages import Control, Controlled, Message
+from gridengine.wire.messages import Control, Controlled
 
 log = logging.getLogger("gridengine")
 
@@ -31,35 +33,31 @@ Tell: TypeAlias = Callable[[Buffer | None], object]
 """Called with each answer; with None when there will be no more."""
 
 
-class DispatcherControl:
-    """Asks questions, from any thread. The thread that reads passes on the answers to followers.
+class ControlledDispatcher(RequestingDispatcher):
+    """Asks questions, from any thread. The thread that reads passes on the answers to followers."""
 
-    Args:
-        questions: the questions without an answer, by number.
-        numbers: the source of their numbers.
-        send: sends a message.
-        lost: returns why there are no answers any more; None while there are.
-    """
-
-    def __init__(
-        self,
-        questions: dict[int, Question],
-        numbers: Iterator[int],
-        send: Callable[[Message], object],
-        lost: Callable[[], GridEngineError | None],
-    ) -> None:
-        self._questions = questions
-        self._numbers = numbers
-        self._send = send
-        self._lost = lost
+    def __init__(self) -> None:
+        super().__init__(0)
         self._followed: dict[int, tuple[Control, Tell]] = {}
         """Questions that are answered again and again, by number, each with its follower."""
 
-    def ask(self, action: str, arguments: Mapping[str, Any], seconds: float | None) -> Any:
-        """See `RemoteDispatcher.control`."""
-        return msgspec.json.decode(self._asked(self.message(action, arguments), seconds))
+    def control(
+        self,
+        action: str,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        seconds: float | None = None,
+    ) -> Any:
+        """Ask the dispatcher for an action; return its answer, decoded from JSON.
 
-    def message(self, action: str, arguments: Mapping[str, Any]) -> Control:
+        Raises:
+            TimeoutError: there was no answer within `seconds`.
+            ConfigurationError: there is no such action, or it failed; the text says why.
+            GridEngineError: nobody answers any more.
+        """
+        return msgspec.json.decode(self._asked(self._control(action, arguments), seconds))
+
+    def _control(self, action: str, arguments: Mapping[str, Any]) -> Control:
         """Return a question as a message."""
         return Control(next(self._numbers), action, msgspec.json.encode(dict(arguments)))
 
@@ -67,9 +65,9 @@ class DispatcherControl:
         """Send a question and wait for its answer."""
         number = message.number
         question = self._questions[number] = Question(message)
-        if (lost := self._lost()) is not None:
-            raise lost
-        self._send(message)
+        if self._lost is not None:
+            raise self._lost
+        self._request(message)
         try:
             answer: Controlled = result_of(question, seconds)
         except TimeoutError:
@@ -80,9 +78,40 @@ class DispatcherControl:
             raise ConfigurationError(f"{message.action}: {bytes(answer.answer).decode()}")
         return answer.answer
 
-    def follow(self, tell: Tell, request: str) -> int:
-        """See `RemoteDispatcher.follow_lines`."""
-        message = self.message("follow", {"request": request})
+    def status(self, most: int = 100) -> Status:
+        """Return the dispatcher's present status, for all its clients, with at most `most` workers,
+        runs and failures each.
+
+        Raises:
+            GridEngineError: this client has left, or nobody answers any more.
+        """
+        return msgspec.convert(self.control("status", {"most": most}), Status)
+
+    def follow(self, tell: Callable[[Status | None], object], interval: float) -> int:
+        """Call `tell` with the dispatcher's status again and again, in the thread that reads: see
+        `follow_lines`.
+        """
+        from gridengine.dispatcher.watch_messages import (  # few follow
+            FOLLOW,
+            WatchAnswer,
+            WatchRequest,
+        )
+
+        def take(line: Buffer | None) -> None:
+            tell(None if line is None else msgspec.json.decode(line, type=WatchAnswer).status)
+
+        request = WatchRequest(FOLLOW, interval=interval)
+        return self.follow_lines(take, msgspec.json.encode(request).decode())
+
+    def follow_lines(self, tell: Tell, request: str) -> int:
+        """Call `tell` with the answers to a request to follow, as JSON: at once, and then unasked;
+        and with None when there will be no more. `tell` runs in the thread that reads, and must
+        return at once. Return the argument for `unfollow`.
+
+        Raises:
+            ConfigurationError, GridEngineError: see `control`.
+        """
+        message = self._control("follow", {"request": request})
         number = message.number
         self._followed[number] = message, tell
         try:
@@ -92,16 +121,11 @@ class DispatcherControl:
             raise
         return number
 
-    def unfollow(self, number: int) -> None:
-        """Send a follower no more answers."""
-        if self._followed.pop(number, None) is not None and self._lost() is None:
-            self._send(self.message("unfollow", {"number": number}))
+    def unfollow(self, followed: Any) -> None:
+        if self._followed.pop(followed, None) is not None and self._lost is None:
+            self._request(self._control("unfollow", {"number": followed}))
 
-    def followed(self) -> list[Control]:
-        """Return the questions of followers, to ask them again at a restarted dispatcher."""
-        return [message for message, _ in list(self._followed.values())]
-
-    def tell(self, message: Controlled) -> bool:
+    def _tell(self, message: Controlled) -> bool:
         """Pass an answer to its follower; return whether there is one."""
         _, tell = self._followed.get(message.number, (None, None))
         if tell is None:  # another thread may have called `unfollow` just now
@@ -113,8 +137,8 @@ class DispatcherControl:
             tell(None)
         return True
 
-    def end(self) -> None:
-        """Tell all followers that there will be no more answers."""
+    def _fail(self, error: GridEngineError) -> None:
+        super()._fail(error)
         for _, tell in list(self._followed.values()):
             tell(None)
 
@@ -175,9 +199,7 @@ class DispatcherSilence:
 
 
 def check_process(file: ClientConnection) -> None:
-    """Raise `DispatcherGone` if a dispatcher's process has ended and no other will take its
-    place.
-    """
+    """Raise `DispatcherGone` if a dispatcher's process has ended, and no other takes its place."""
     if file.is_gone_for_good():
         raise DispatcherGone(
             f"the dispatcher {file.name!r}, process {file.pid} of this machine, was killed, "

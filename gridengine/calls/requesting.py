@@ -62,9 +62,7 @@ log = logging.getLogger("gridengine")
 
 
 class Question(Future[Any]):
-    """The future that a thread waits for until an answer arrives; `message` is the question, to be
-    asked again if need be.
-    """
+    """A future that a thread waits for; `message` is the question, to be asked again if need be."""
 
     def __init__(self, message: Message | None = None) -> None:
         super().__init__()

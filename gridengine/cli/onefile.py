@@ -33,9 +33,7 @@ def main() -> None:
 
 
 def is_for_python(arguments: Sequence[str]) -> bool:
-    """Return whether these are arguments of an interpreter: `-P -m module`, `-c code`, or a
-    script's path.
-    """
+    """Return whether an interpreter takes these arguments: `-P -m module`, `-c code`, a script."""
     first = arguments[0] if arguments else ""
     return (first.startswith("-") and first not in _OWN) or first.endswith(".py")
 

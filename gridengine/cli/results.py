@@ -101,9 +101,7 @@ def results_command(
 
 
 def _missing(run: NamedRun, results: Sequence[Any]) -> str:
-    """Return how many calls have no result, why, and how they will get one; empty if all have
-    results.
-    """
+    """Return how many calls have no result, why, and how to get one; empty if all have results."""
     left = sum(isinstance(one, Pending) for one in results)
     failed = sum(isinstance(one, BaseException) for one in results) - left
     parts = []

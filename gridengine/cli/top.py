@@ -222,9 +222,7 @@ class _Screen:
         self._read_on = threading.Semaphore(0)
         """Lets the thread read the next keys. What is typed after `q` is the shell's."""
         self._typed: str | None = None
-        """The text typed so far for the field `_what` of the view; None when nothing is being
-        typed.
-        """
+        """The text typed so far for the view's field `_what`; None when nothing is being typed."""
         self._what = "filter"
         self._told: WatchAnswer | None = None
         """The last answer, with the events of those before."""

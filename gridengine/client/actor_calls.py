@@ -216,9 +216,6 @@ class ActorCalls(Settlement, OutcomeListener):
     def recall(self, future: CallFuture) -> None:
         """Do nothing: a call that was sent is made."""
 
-    def note_cancelled(self) -> None:
-        self._note_ended(1)
-
     def is_durable(self, future: CallFuture) -> bool:
         return future.done()
 

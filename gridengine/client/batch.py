@@ -125,9 +125,7 @@ class CallWindow:
         self.load -= calls * load
 
     def travel_together(self, template: CallTemplate) -> bool:
-        """Return whether calls of this template are quick enough to travel together, many in a
-        task.
-        """
+        """Return whether calls of this template are quick enough to travel many in a task."""
         if self._most is not None:
             return self._gathers_at_most
         seconds = template.pace.seconds

@@ -30,7 +30,6 @@ from gridengine.requests import CallsFinished
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
-from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
     from gridengine.client.named_run_calls import RunCalls
@@ -202,11 +201,6 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
     def _place_of(self, future: CallFuture) -> tuple[int, int]:
         with self._handing_over:  # the lock: another thread may be handing it over just now
             return divmod(future.place, MOST_CALLS)
-
-    def note_cancelled(self) -> None:
-        if self.tally is not None:
-            self.tally.withdraw(1)
-        self._note_ended(1)
 
     def is_durable(self, future: CallFuture) -> bool:
         if future.outcome is WAITING:
@@ -383,9 +377,10 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 
-    def note_raised(self, raised: Payload) -> None:
+    def note_raised(self, event: CallsFinished) -> None:
         """If a call raised the failure of the initializer, take no more calls."""
-        if self._initializer is not None and self.broken is None:
+        raised = event.payload if event.raised else None
+        if raised is not None and self._initializer is not None and self.broken is None:
             self.broken = self._initializer.failure_in(raised)
 
     def abandoned(self) -> None:
@@ -394,8 +389,7 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
 
     def _take_outcome(self, batch: TaskOfCalls, event: CallsFinished) -> None:
         """Learn from the duration of calls, and settle their futures."""
-        if event.raised and event.payload is not None:
-            self.note_raised(event.payload)
+        self.note_raised(event)
         futures = batch.futures[event.start : event.stop]
         if event.seconds is not None:
             batch.template.pace.measured(len(futures), event.seconds)
@@ -403,8 +397,7 @@ class Batcher(Settlement, HandedTasks[TaskOfCalls]):
         elif event.recalled:
             futures = self._given_back(futures, batch, event.path)
         if futures:
-            call = None if event.error is None else futures[0].call
-            self.settle(futures, UndecodedResult(event, call), batch.load)
+            self.settle(futures, UndecodedResult(event), batch.load)
 
     def _given_back(
         self, futures: Sequence[CallFuture], batch: TaskOfCalls, path: Sequence[str]

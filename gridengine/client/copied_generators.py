@@ -37,9 +37,7 @@ def warn_of_copies(f: Callable[..., Any]) -> None:
 
 
 def warn_of_repeated(name: str) -> None:
-    """Warn likewise that calls of the function of this name have one generator among their
-    arguments.
-    """
+    """Warn likewise that calls of this function have one generator among their arguments."""
     _warn(
         f"several calls of {name} have the same generator of random numbers among their arguments: "
         "calls that do not travel together get copies"

@@ -68,9 +68,7 @@ class FutureSource(ResultSource):
 
 
 def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
-    """Return the outcome of one call of an event, still pickled; None if it must be unpickled and
-    pickled again.
-    """
+    """Return the outcome of one call of an event, still pickled; None if it must be re-pickled."""
     path = path_from(event.path, name)
     if event.recalled:
         return ResultData(cancelled=True, path=path)
@@ -85,9 +83,7 @@ def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
 
 
 def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
-    """Pickle the outcome of a call or future of this name. A value that cannot be pickled becomes
-    an error.
-    """
+    """Pickle the outcome of a call or future of this name; what cannot be pickled is an error."""
     path = path_from((), name) if name else ("a future",)
     if error is None:
         try:
@@ -139,9 +135,7 @@ class _References:
         return reference, found[1]
 
     def begin(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Note that a dispatcher is being told of a reference; return False if it was told
-        before.
-        """
+        """Note that a dispatcher is told of a reference; return False if it was told before."""
         with self._lock:
             if reference.is_known_to(dispatcher):
                 return False

@@ -165,9 +165,7 @@ class Lifetime(ABC):
             self._finishing.release()
 
     def _at_exit(self) -> None:
-        """Wait for all calls, as the standard library does, unless an exception ends the
-        interpreter.
-        """
+        """Wait for all calls, as the standard library does, unless an exception ends Python."""
         if self._owner != os.getpid() or (
             getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         ):
@@ -301,7 +299,7 @@ class CallTally:
             if self._restarts:
                 self.total = self.done = self.failed = 0
         self.total += count
-        if begins and not self.watched:  # a display clears `watched` before its last look
+        if begins and not self.watched:
             self._wake()
 
     def end(self, count: int, *, failed: bool) -> None:
@@ -315,9 +313,7 @@ class CallTally:
 
 
 class Settlement(Lifetime):
-    """The settlement of calls that were handed over to a dispatcher; see `Lifetime` for the
-    rest.
-    """
+    """The settlement of calls handed over to a dispatcher; see `Lifetime` for the rest."""
 
     def __init__(
         self, dispatcher: Dispatcher, scheduler: Scheduler, *, ours: bool, daemon: bool
@@ -341,6 +337,11 @@ class Settlement(Lifetime):
         with WithoutSlot(self.dispatcher.call_slot if self._open else None) as wait:
             wait.expired = not super().join(timeout)
         return not wait.expired
+
+    def note_cancelled(self) -> None:
+        if self.tally is not None:
+            self.tally.withdraw(1)
+        self._note_ended(1)
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 

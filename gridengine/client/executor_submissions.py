@@ -25,7 +25,6 @@ from gridengine.client.outcomes import Outcome
 from gridengine.client.submission import MapTask, Submission
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.requests import CallsFinished, ResultData, Task
-from gridengine.serialize.argument_snapshot import HiddenArguments
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import ATOMS, FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
@@ -77,8 +76,7 @@ class TrackedSubmission(Submission):
                 raise
 
     def _take_outcome(self, task: MapTask, event: CallsFinished) -> None:
-        if event.raised and event.payload is not None:
-            self._batcher.note_raised(event.payload)
+        self._batcher.note_raised(event)
         super()._take_outcome(task, event)
         calls, failed = event.stop - event.start, event.raised or event.payload is None
         self._batcher.count_ended(calls, failed=failed)
@@ -140,9 +138,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
         self._groups: list[tuple[CallTemplate, list[Task]]] = []
         self._group_of: dict[CallTemplate, list[Task]] = {}
         self._referred: list[Reference] = []
-        """References to the users' own futures; they must live until the calls have been handed
-        over.
-        """
+        """References to users' own futures, which must live until the calls are handed over."""
         self._supplied: list[tuple[int, ResultData]] = []
         self._futures: dict[Node, Future[Any]] = {}
         self._failed: dict[int, tuple[Any, str]] = {}
@@ -183,9 +179,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
     def _note(
         self, node: Node, task: int, template: CallTemplate, steps: Sequence[str] | None
     ) -> None:
-        """Record the key and the future of a task before it is handed over, so that its end finds
-        them.
-        """
+        """Record a task's key and future before it is handed over, so that its end finds them."""
         if self._run is not None:
             self._run.added(node, task)
         one = self._handed[task] = GraphTask(1, 1, node.key if steps is None else steps)
@@ -299,8 +293,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
 
     def _take_outcome(self, one: GraphTask, event: CallsFinished) -> None:
         """Settle the future of a task, if it has one. Name the node in errors."""
-        if event.raised and event.payload is not None:
-            self._batcher.note_raised(event.payload)
+        self._batcher.note_raised(event)
         future = one.future
         if future is not None and one.reference and event.recalled and not event.path:
             call = call_words(future.template.function.name, UNNUMBERED, 0)
@@ -318,7 +311,7 @@ class GraphSubmission(HandedTasks[GraphTask]):
         elif event.recalled:
             self._batcher.cancel([future], path=event.path)
         else:
-            self._batcher.settle([future], UndecodedResult(event, HiddenArguments()))
+            self._batcher.settle([future], UndecodedResult(event))
         if future is not None:
             self._wanted -= 1
             if not self._wanted and self._handed:  # nobody asks for the results of the others

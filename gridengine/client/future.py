@@ -70,9 +70,7 @@ class FutureBatcher(Protocol):
         """Return whether the dispatcher's journal has a call, durably, or the call has ended."""
 
     def bind_reference(self, future: CallFuture, reference: Reference) -> bool:
-        """Have the dispatcher bind the result of a call to a reference; return False if the call
-        has ended.
-        """
+        """Bind the result of a call to a reference; return False if the call has ended."""
 
     def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
         """Call a function once a call has ended; now if it has."""
@@ -161,6 +159,7 @@ class CallFuture(Future[Any], ResultHolder):
             with self.template.batcher.lock:
                 waiters = self.waiters = self.waiters or Waiters()
                 if waiters.condition is None:
+                    waiters.registered = RegisteredWaiters(self.template.batcher.dispatcher)
                     waiters.condition = threading.Condition()
         return waiters
 
@@ -172,9 +171,7 @@ class CallFuture(Future[Any], ResultHolder):
 
     @property
     def _waiters(self) -> Any:  # type: ignore[override]
-        registered = self._with_condition().registered
-        slot = self.template.batcher.dispatcher.call_slot
-        return registered if slot is None else RegisteredWaiters(registered, slot)
+        return self._with_condition().registered
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future[Any]], object]]:
@@ -193,7 +190,7 @@ class CallFuture(Future[Any], ResultHolder):
     def _decode(self, outcome: UndecodedResult) -> None:
         with outcome.lock:
             if self.outcome is outcome:
-                self.outcome = outcome.take(self.place % MOST_CALLS, self.template)
+                self.outcome = outcome.take(self.place % MOST_CALLS, self.template.function.name)
 
     def _decoded(self) -> Any:
         outcome = self.outcome
@@ -362,9 +359,7 @@ class CallFuture(Future[Any], ResultHolder):
             self._forget_waiter(lock)
 
     def _release_at_end(self, waiter: Releasable) -> bool:
-        """Have a lock, or another object with `release`, released when the call ends; return False
-        if the call has ended.
-        """
+        """Have this released when the call ends; return False if the call has ended."""
         with self.template.batcher.lock:
             if self.outcome is not WAITING and self.outcome is not RUNNING:
                 return False

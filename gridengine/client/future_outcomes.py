@@ -10,12 +10,9 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.client.hand_in import TaskMaker
 from gridengine.client.outcomes import ONE_CALL, outcomes_of
 from gridengine.requests import CallsFinished
-from gridengine.serialize.argument_snapshot import given_words
-from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.payload import FULL, PayloadAtWorker
+from gridengine.serialize.payload import PayloadAtWorker
 
 
 class Phase(Enum):
@@ -35,14 +32,12 @@ CANCELLED: Final = Phase.CANCELLED
 
 class UndecodedResult:
     """The outcome of calls that ended together, still pickled. The first future that is asked for
-    its result unpickles all values, and each future takes its own. `call` is the argument of a
-    single failed call: an error of the package, unlike an exception of the call, does not show it.
+    its result unpickles all values, and each future takes its own.
     """
 
-    __slots__ = ("_call", "_values", "event", "failed", "is_at_worker", "lock", "recalled")
+    __slots__ = ("_values", "event", "failed", "is_at_worker", "lock", "recalled")
 
-    def __init__(self, event: CallsFinished, call: Any = None) -> None:
-        self._call = call
+    def __init__(self, event: CallsFinished) -> None:
         self.failed = event.raised or event.payload is None
         self.recalled = event.recalled
         self.is_at_worker = type(event.payload) is PayloadAtWorker
@@ -51,14 +46,13 @@ class UndecodedResult:
         self.lock = threading.Lock()
         self._values: dict[int, Any] = {}
 
-    def take(self, index: int, maker: TaskMaker) -> Any:
+    def take(self, index: int, name: str) -> Any:
         """Take the value, or the `Failed`, of the call with this index in its task, under `lock`.
-        `maker` has made the task.
+        The calls have this name.
         """
         event = self.event
         if event is not None:
-            self._name_arguments(event, maker)
-            for outcome in outcomes_of(event, maker.function.name, ONE_CALL):
+            for outcome in outcomes_of(event, name, ONE_CALL):
                 self._values.update(
                     zip(range(outcome.start, outcome.stop), outcome.values, strict=True)
                     if outcome.error is None
@@ -68,18 +62,6 @@ class UndecodedResult:
                 )
             self.event = None
         return self._values.pop(index)
-
-    def _name_arguments(self, event: CallsFinished, maker: TaskMaker) -> None:
-        """Note the argument on the error of a single call."""
-        # Without attempts, other calls share the error.
-        if event.error is not None and event.attempts:
-            call, form = self._call, maker.form
-            if maker.options.seed is not None and type(call) in (int, tuple):
-                from gridengine.call_context.random_streams import without_number  # few need it
-
-                call, form = without_number(call, form), FULL
-            note_on(event.error, list(filter(None, [given_words(call, form)])))
-            self._call = None
 
 
 class Failed(Struct, eq=False):

@@ -59,9 +59,7 @@ class Node(Struct, eq=False):
     sequence: list[Node] | None = None
     users: int = 0
     reference: int = 0
-    """The reference that stands for its value when it is pickled as an argument; 0 if the value
-    itself is pickled.
-    """
+    """The reference that stands for its value when pickled as an argument; 0: the value itself."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         node = self.target or self

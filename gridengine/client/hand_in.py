@@ -1,6 +1,4 @@
-"""The one hand-in: `TaskMaker` makes tasks of calls, and `HandedTasks` has the tasks that were
-handed over and have not ended.
-"""
+"""`TaskMaker` makes tasks of calls; `HandedTasks` has those handed over that have not ended."""
 
 from __future__ import annotations
 

@@ -99,9 +99,7 @@ class Initializer:
         return error
 
     def failure_in(self, raised: Payload) -> str | None:
-        """Return the reason why the initializer failed, if a call raised that failure; else
-        None.
-        """
+        """Return why the initializer failed, if a call raised that failure; else None."""
         if pickling.raised_type(raised) != "BrokenProcessPool":
             return None
         error = pickling.load_exception(raised)

@@ -68,9 +68,7 @@ class CallKeywords(TypedDict, total=False):
 
 
 class CallChanges(TypedDict, total=False):
-    """The options of calls, each of which may be None: the value is then one given elsewhere, or
-    the default.
-    """
+    """The options of calls; None stands for a value that is given elsewhere, or the default."""
 
     retries: int | None
     timeout: Seconds | None
@@ -164,9 +162,7 @@ class _Shown:
 
 
 def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: str) -> TypeError:
-    """Return the error for a keyword that is unknown. Its text names a similar known keyword, or
-    says `otherwise`.
-    """
+    """Return the error for an unknown keyword, which names a similar one, or says `otherwise`."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)

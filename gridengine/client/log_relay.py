@@ -56,9 +56,7 @@ def drain_logs(seconds: float | None = None) -> None:
 
 
 class LogRelay:
-    """Passes log records of calls to this process's loggers, in a thread of its own, because
-    handlers may take long.
-    """
+    """Passes calls' log records to this process's loggers, in a thread: handlers may take long."""
 
     def __init__(self) -> None:
         self._thread = HelperThread("gridengine-logs")
@@ -116,9 +114,7 @@ class LogRelay:
             handle(record)
 
     def _warn(self, record: LoggedRecord) -> None:
-        """Issue a call's warning, once for each place and text: many calls may issue the same
-        warning.
-        """
+        """Issue a call's warning, once for each place and text: many calls may have the same."""
         key = record.text, record.path, str(record.line), record.categories[0]
         if key in self._warned:
             return
@@ -164,9 +160,7 @@ def text_of(record: LoggedRecord) -> str:
 
 
 def category_of(record: LoggedRecord) -> type[Warning]:
-    """Return the class of a warning, or its nearest base class that this process has. Nothing is
-    imported for it.
-    """
+    """Return a warning's class, or its nearest base that is here; nothing is imported for it."""
     for name in record.categories:
         module, _, kind = name.rpartition(".")
         found = getattr(sys.modules.get(module), kind, None)

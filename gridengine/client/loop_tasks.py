@@ -21,9 +21,7 @@ from gridengine.errors import short_repr
 
 
 class TaskWaiter(ABC):
-    """The waiter of the task that makes it. Any thread may call `release`, once."""
-
-    _released = False
+    """The waiter of the task that makes it. Any thread may call `release`."""
 
     @abstractmethod
     def release(self) -> None:
@@ -32,15 +30,6 @@ class TaskWaiter(ABC):
     @abstractmethod
     async def wait(self, timeout: float | None = None) -> None:
         """Wait until the waiter is released, or for `timeout` seconds. May be called again."""
-
-    def _wake(self) -> None:
-        """Note, in the loop's thread, that the waiter was released."""
-        self._released = True
-        self._resume()
-
-    @abstractmethod
-    def _resume(self) -> None:
-        """Make `wait` return, if the task is in it."""
 
 
 def task_waiter() -> TaskWaiter:
@@ -58,27 +47,18 @@ class AsyncioWaiter(TaskWaiter):
     def __init__(self) -> None:
         import asyncio
 
+        self._timeout = asyncio.timeout
         self._loop = asyncio.get_running_loop()
-        self._end: asyncio.Future[None] | None = None
+        self._released = asyncio.Event()
 
     def release(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon_threadsafe(self._released.set)
 
     async def wait(self, timeout: float | None = None) -> None:
-        if self._released:
-            return
-        self._end = self._loop.create_future()
-        timer = None if timeout is None else self._loop.call_later(timeout, self._resume)
-        try:
-            await self._end
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    def _resume(self) -> None:
-        if self._end is not None and not self._end.done():
-            self._end.set_result(None)
+        with contextlib.suppress(TimeoutError):
+            async with self._timeout(timeout):
+                await self._released.wait()
 
 
 class TrioWaiter(TaskWaiter):
@@ -87,27 +67,15 @@ class TrioWaiter(TaskWaiter):
     def __init__(self) -> None:
         self._trio: Any = sys.modules["trio"]
         self._token = self._trio.lowlevel.current_trio_token()
-        self._task: Any = None
+        self._released = self._trio.Event()
 
     def release(self) -> None:
         with contextlib.suppress(self._trio.RunFinishedError):  # trio has ended, so nobody waits
-            self._token.run_sync_soon(self._wake)
+            self._token.run_sync_soon(self._released.set)
 
     async def wait(self, timeout: float | None = None) -> None:
-        if self._released:
-            return
         with self._trio.move_on_after(math.inf if timeout is None else timeout):
-            self._task = self._trio.lowlevel.current_task()
-            await self._trio.lowlevel.wait_task_rescheduled(self._leave)
-
-    def _leave(self, _: object) -> Any:
-        self._task = None
-        return self._trio.lowlevel.Abort.SUCCEEDED
-
-    def _resume(self) -> None:
-        if self._task is not None:
-            task, self._task = self._task, None
-            self._trio.lowlevel.reschedule(task)
+            await self._released.wait()
 
 
 @contextlib.asynccontextmanager
@@ -131,9 +99,7 @@ async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
 
 
 def cancellation_type() -> type[BaseException]:
-    """Return the exception that awaiting a cancelled call raises; asyncio has an exception of its
-    own.
-    """
+    """Return the exception that awaiting a cancelled call raises: asyncio has its own."""
     if in_trio():
         return CancelledError
     import asyncio
@@ -233,9 +199,7 @@ async def awaited(f: AsyncFunction, *args: Any) -> Any:
 
 
 def check_async(f: object) -> None:
-    """Raise a TypeError if `f` is the coroutine that an `async def` returned, and not the
-    function.
-    """
+    """Raise a TypeError if `f` is what an `async def` returned, and not the function."""
     if isinstance(f, CoroutineType):
         f.close()
         raise TypeError(

@@ -1,6 +1,4 @@
-"""All the calls of one map: they are sent in blocks that grow, while the results of earlier calls
-are collected.
-"""
+"""The calls of one map, sent in blocks that grow, while results of earlier calls are collected."""
 
 from __future__ import annotations
 
@@ -164,9 +162,7 @@ class MapRun:
         submission.flush()
 
     def proceed(self, wait: Callable[[float], object]) -> bool:
-        """Collect the outcomes that have arrived, and wait until there is room for more calls;
-        return whether to send more.
-        """
+        """Collect outcomes, and wait until there is room for calls; return whether to send more."""
         self.take(0)
         while not self.submission.has_room():
             wait(LOOK_SECONDS)

@@ -4,6 +4,7 @@ the results of the others.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
@@ -18,6 +19,7 @@ from msgspec import Struct
 from gridengine.calls.interface import Dispatcher
 from gridengine.client.initializer import Initializer
 from gridengine.client.options import RunOptions
+from gridengine.client.outcomes import name_arguments
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
@@ -25,7 +27,6 @@ from gridengine.journal.call_keys import CallKeys, FunctionKey, is_plain
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import (
     MOST_ARGUMENTS,
-    RunFile,
     StoredBlock,
     open_run,
     path_of,
@@ -39,6 +40,7 @@ from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
 from gridengine.serialize.payload import Payload, PayloadAtWorker, size_of
 from gridengine.serialize.users_modules import own_modules
+from gridengine.threads import once
 
 log = logging.getLogger("gridengine")
 
@@ -107,11 +109,14 @@ class OpenRun:
         self._places: dict[int, Sequence[RecordPlace]] = {}
         """The places of the outcomes of tasks that have not ended."""
         self._submitters: set[int] = set()
-        self._use = _Use(self._file)
+        self._release = once(functools.partial(release, self._file))
+        """Writes the remaining rows, and releases the run for other processes. If two threads call
+        it, the second waits until the first is done.
+        """
         # A finalizer, because an iterator may be abandoned. In the garbage collector it must not
         # wait for a disk, so it uses a thread. At the interpreter's exit it must wait, even if a
         # thread that the exit ends has begun to close this.
-        self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
+        self._finalizer = weakref.finalize(self, _release_elsewhere, self._release)
 
     def expect(self, task: int, places: Sequence[RecordPlace]) -> None:
         """Note, before a task is submitted, where the outcomes of its calls are recorded."""
@@ -189,6 +194,7 @@ class OpenRun:
         places = take(event.task, ())
         if event.recalled or event.path or isinstance(event.error, Cancelled):
             return
+        name_arguments(event)
         for item, last, block, offset, only_here in places:
             start, stop = max(item, event.start), min(last, event.stop)
             if start < stop and not (only_here and type(event.payload) is PayloadAtWorker):
@@ -237,12 +243,10 @@ class OpenRun:
             one.log_counts()
 
     def close(self) -> None:
-        """Write the remaining rows, and release the run for other processes. May be called
-        twice.
-        """
+        """Write the remaining rows, and release the run for others. May be called twice."""
         if self._finalizer.alive:
             self.log_counts()
-            self._use.end()
+            self._release()
             self._finalizer.detach()
 
 
@@ -285,36 +289,15 @@ class _OutcomeRecorder:
         self._settled(event)
 
 
-class _Use:
-    """One use of a run's file, which ends once. If two threads end it, the second waits until the
-    first is done.
-    """
-
-    def __init__(self, file: RunFile) -> None:
-        self._file: RunFile | None = file
-        self._ending = threading.Lock()
-
-    def end(self) -> None:
-        """Write the remaining rows, and release the run for other processes. May be called
-        twice.
-        """
-        with self._ending:
-            file, self._file = self._file, None
-            if file is not None:
-                release(file)
-
-
-def _release_elsewhere(use: _Use) -> None:
+def _release_elsewhere(release_file: Callable[[], object]) -> None:
     if threading.main_thread().is_alive():
-        threading.Thread(target=use.end).start()
+        threading.Thread(target=release_file).start()
     else:  # the interpreter ends
-        use.end()
+        release_file()
 
 
 class RunFunction:
-    """The calls of one function in a named run: those that are known, and those that are made
-    now.
-    """
+    """The calls of one function in a named run: the known ones, and those that are made now."""
 
     def __init__(self, run: OpenRun, key: FunctionKey, payload: Payload) -> None:
         self._key = key
@@ -352,9 +335,7 @@ class RunFunction:
         return self._known.pickled
 
     def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes] | None:
-        """Return the keys of calls; None if a call has none, because it waits for the results of
-        others or cannot be pickled.
-        """
+        """Return the keys of calls; None if one waits for other results or cannot be pickled."""
         self._note(calls, form)
         try:
             return self._known.keys_of(calls, form)
@@ -457,9 +438,7 @@ class RunFunction:
         return block
 
     def log_counts(self) -> None:
-        """Log how many calls were known, and why others were not; nothing if that has been
-        logged.
-        """
+        """Log how many calls were known, and why others were not, unless that was logged."""
         taken, made = self._taken, self._made
         if taken + made == self._told:
             return
@@ -526,9 +505,7 @@ def _end_of_row(numbers: Sequence[int], start: int) -> int:
 
 
 class ResubmittedFunction(RunFunction):
-    """Calls that are made again from their record in the run's file. Each has its place in the
-    run.
-    """
+    """Calls made again from their record in the run's file, each with its place in the run."""
 
     pickled = 0
 

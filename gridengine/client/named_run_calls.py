@@ -271,9 +271,7 @@ class RunCalls(OpenRun):
             return RunMap(self, f, template, self.begin())
 
     def expect_batch(self, task: Task, futures: Iterable[CallFuture]) -> None:
-        """Note, before the task of these calls is handed over, where their outcomes are
-        recorded.
-        """
+        """Note where the outcomes of this task's calls are recorded, before it is handed over."""
         its = [
             (task.id, item, one.run_call)
             for item, one in enumerate(futures)

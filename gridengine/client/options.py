@@ -54,9 +54,7 @@ class CallOptions(Struct, frozen=True):
     exceptions: tuple[type[BaseException], ...] = ()
     """The classes of `retry_on`."""
     logs: bool = False
-    """Whether log records of calls are passed to the caller's loggers, by `forward_logging` or the
-    setting.
-    """
+    """Whether calls' log records go to the caller's loggers, by `forward_logging` or setting."""
 
     def __post_init__(self) -> None:
         if self.retries is not RETRIES:
@@ -130,9 +128,7 @@ def options_of(
 
 
 def _check_names(called: Callable[..., object], said: Mapping[str, Any], keywords: Any) -> None:
-    """Check that all names are among these keywords; the error names a similar parameter of
-    `called`.
-    """
+    """Check that all names are among these; the error names a similar parameter of `called`."""
     for unknown in said.keys() - keywords.__annotations__.keys():
         import inspect
 

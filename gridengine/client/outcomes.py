@@ -49,18 +49,14 @@ class OutcomeListener:
             log_relay().take(event.payload)
 
     def abandoned(self) -> None:
-        """The call that submitted these calls has ended. Do nothing: the dispatcher has all of
-        them, and ends them.
-        """
+        """Do nothing: the dispatcher ends these calls with the call that submitted them."""
 
     def restarted(self) -> None:
         """Do nothing: outcomes outlast the dispatcher's process."""
 
 
 class Outcome(Struct, frozen=True):
-    """The outcome of the calls `start` to `stop` (exclusive): their values, or the one error of all
-    of them.
-    """
+    """The outcome of the calls `start` to `stop` (exclusive): their values, or their one error."""
 
     start: int
     stop: int
@@ -93,8 +89,8 @@ def outcomes_of(
         if error is not None and event.path:  # a copy, because other calls share the error
             error = copy_without_traceback(error)
             note_on(error, [_way(event.path, name, "failed")])
-        elif isinstance(error, GridEngineError):
-            name_arguments(error, event)
+        else:
+            name_arguments(event)
     elif event.raised:
         from gridengine.client.left_behind import note_on_left_behind  # for errors alone
 
@@ -117,8 +113,11 @@ def _add_log(error: GridEngineError, path: str) -> None:
     add_log(error, path)
 
 
-def name_arguments(error: GridEngineError, event: CallsFinished) -> None:
+def name_arguments(event: CallsFinished) -> None:
     """Have the error of a single call name the call's arguments."""
+    error = event.error
+    if error is None:
+        return
     call, error.pickled_call = error.pickled_call, None
     if call is not None and (event.start, event.stop) == (call[1], call[1] + 1):
         from gridengine.watching.call_descriptions import call_arguments  # few calls fail so
@@ -144,9 +143,7 @@ def path_from(path: Sequence[str], name: str) -> tuple[str, ...]:
 def cancelled_error(
     path: Sequence[str], name: str, kind: type[BaseException] = CancelledError
 ) -> BaseException:
-    """Return the error of a cancelled call of this name. With a path, a call that it needs was
-    cancelled.
-    """
+    """Return the error of a cancelled call; with a path, a call that it needs was cancelled."""
     error = kind()
     if path:
         note_on(error, [_way(path, name, "was cancelled")])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from gridengine.calls.outstanding import Left
 from gridengine.client.connect import dispatcher_of
+from gridengine.client.outcomes import name_arguments
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, DispatcherState
 from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
@@ -178,6 +179,7 @@ class _LeftCalls:
             self._owed -= event.last
             if event.recalled or isinstance(event.error, Cancelled):
                 continue
+            name_arguments(event)
             for place in places_of(self._handed.get(event.task, ()), event.start, event.stop):
                 self._file.add_result(place, event.payload, event.error, raised=event.raised)
                 self._taken += place[2] - place[1]
@@ -251,9 +253,7 @@ def who_has(name: str, path: Path) -> str:
 
 
 def how_left_go_on(name: str, path: Path) -> str:
-    """Return the part of a message that says who will finish the calls without a result, or how to
-    have them finished.
-    """
+    """Return who will finish the calls without a result, or how to have them finished, in words."""
     if who := who_has(name, path):
         return f"{who} has them"
     for one in dispatchers_with(name, path):
@@ -276,19 +276,15 @@ def take_by_now(name: str, path: Path, client: RemoteScheduler | None, warned: s
             dispatchers this is a warning.
     """
     if client is not None:
-        return _take(name, path, client)
+        return bool(handed_to(name, path)) and take_what_has_ended(name, path, client)
     more = False
     for one in dispatchers_with(name, path):
         if one.state() is DispatcherState.RUNNING:
             try:
-                more = _take(name, path, RemoteScheduler(one.client_file)) or more
+                more = take_what_has_ended(name, path, RemoteScheduler(one.client_file)) or more
             except GridEngineError as error:
                 told = "the dispatcher %s does not tell of the run %r: %s"
                 level = logging.DEBUG if one.name in warned else logging.WARNING
                 log.log(level, told, one.name, name, error)
                 warned.add(one.name)
     return more
-
-
-def _take(name: str, path: Path, client: RemoteScheduler) -> bool:
-    return bool(handed_to(name, path)) and take_what_has_ended(name, path, client)

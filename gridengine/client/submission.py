@@ -119,9 +119,7 @@ class Submission(HandedTasks[MapTask]):
         self._added: list[Task] = []
         self._needed_by_all: tuple[Reference, ...] = ()
         self._needed_by_added: list[Reference] = []
-        """The references to results of other calls, in the function and in the tasks that were
-        added.
-        """
+        """The references to other calls' results, in the function and the tasks that were added."""
         self._repeated = RepeatedArrays()
         # Each of the two threads has a counter of its own, so that no lock is needed.
         self._added_bytes = self._settled_bytes = 0
@@ -209,9 +207,7 @@ class Submission(HandedTasks[MapTask]):
         return waiting * held <= WINDOW_BYTES * tasks
 
     def wait_seconds(self) -> float | None:
-        """Return how long to wait for outcomes before checking for room again; None to wait until
-        one arrives.
-        """
+        """Return how long to wait for outcomes before checking for room; None: until one comes."""
         return None if self.has_room() else LOOK_SECONDS
 
     def adder(self, *, reraise: bool) -> Callable[[Sequence[Any], int], int]:
@@ -273,9 +269,7 @@ class Submission(HandedTasks[MapTask]):
         return size or self._run.run_function.pickled
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
-        """Add calls of which some refer to results of other calls. Each of these becomes a task of
-        its own; the others stay together.
-        """
+        """Add calls: each that needs other calls' results as its own task, the others together."""
         size, start = 0, 0
         for index, call in enumerate(calls):
             alone = self._needed_by_all or awaited_in(self._maker.pickled([call]))
@@ -288,9 +282,7 @@ class Submission(HandedTasks[MapTask]):
         return size + (self._add(left, first + start) if left else 0)
 
     def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        """Add calls. Those that cannot be pickled are left out, and get the error as their
-        outcome.
-        """
+        """Add calls. Those that cannot be pickled are left out, with the error as their outcome."""
         try:
             return self._add(calls, first)
         except PicklingError as error:
@@ -378,9 +370,7 @@ class Submission(HandedTasks[MapTask]):
         return True
 
     async def wait(self, timeout: float | None) -> None:
-        """Wait in a task of asyncio or trio until outcomes have arrived, or for `timeout`
-        seconds.
-        """
+        """Wait in a task of asyncio or trio until outcomes arrive, or for `timeout` seconds."""
         from gridengine.client.loop_tasks import task_waiter, task_without_slot
 
         waiter = task_waiter()

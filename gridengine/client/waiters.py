@@ -5,13 +5,13 @@ functions of `concurrent.futures`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from msgspec import Struct
 
-from gridengine.calls.interface import CallSlot, Releasable, WithoutSlot
+from gridengine.calls.interface import CallSlot, Dispatcher, Releasable, WithoutSlot
 from gridengine.serialize.references import Reference
 from gridengine.threads import in_pieces
 
@@ -35,31 +35,25 @@ class Waiters(Struct, eq=False):
     acts: list[Callable[[], object]] = []
 
     def take_locks(self) -> list[Releasable]:
-        """Return the locks to release, under the batcher's lock; release them when that lock is
-        free.
-        """
+        """Return the locks, under the batcher's lock, to be released when that lock is free."""
         locks, self.locks = self.locks, []
         return locks
 
 
-class RegisteredWaiters:
-    """The waiters that `concurrent.futures` registers with a future inside a call that submits
-    nested calls.
+class RegisteredWaiters(list[Any]):
+    """The waiters that `concurrent.futures` registers with a future of this dispatcher. Inside a
+    call that submits nested calls they wait without the call's slot.
     """
 
-    def __init__(self, waiters: list[Any], slot: CallSlot) -> None:
-        self._waiters = waiters
-        self._slot = slot
-        self.remove = waiters.remove
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__()
+        self._dispatcher = dispatcher
 
     def append(self, waiter: Any) -> None:
-        """Add a waiter, which waits without the call's slot."""
-        if not isinstance(waiter.event, EventWithoutSlot):
-            waiter.event = EventWithoutSlot(self._slot)
-        self._waiters.append(waiter)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._waiters)
+        slot = self._dispatcher.call_slot
+        if slot is not None and not isinstance(waiter.event, EventWithoutSlot):
+            waiter.event = EventWithoutSlot(slot)
+        super().append(waiter)
 
 
 class EventWithoutSlot(threading.Event):

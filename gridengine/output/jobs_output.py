@@ -12,9 +12,7 @@ from gridengine.wire.messages import Output, OutputTaken
 
 
 class JobsOutput:
-    """The caller's side: writes the output that workers send, and counts how much of each run was
-    taken.
-    """
+    """The caller's side: writes workers' output, and counts how much of each run was taken."""
 
     def __init__(self, streams: StandardStreams) -> None:
         self._streams: list[tuple[StreamWriter, deque[tuple[int, bytes, int, int]]]] = [
@@ -28,9 +26,7 @@ class JobsOutput:
         under_way.append((stream.accepted, worker, message.run, len(data)))
 
     def taken(self) -> Iterator[tuple[bytes, OutputTaken]]:
-        """Yield, for each worker, the `OutputTaken` messages that it must be sent since the last
-        call.
-        """
+        """Yield, for each worker, the `OutputTaken` messages that are due since the last call."""
         for stream, under_way in self._streams:
             if under_way:
                 stream.awaited = True  # set before looking, so that later progress wakes us

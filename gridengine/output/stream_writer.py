@@ -34,9 +34,7 @@ _SLACK = 64 * 1024
 
 
 class OutputExcerpt:
-    """The first and the last bytes of a stream, `limit` in all, and the number of bytes left out
-    between.
-    """
+    """The first and last bytes of a stream, `limit` in all, and how many were left out."""
 
     def __init__(self, limit: int) -> None:
         self._head_limit = limit - limit // 2
@@ -62,9 +60,7 @@ class OutputExcerpt:
             self._left_out += excess
 
     def content(self) -> bytes:
-        """Return the excerpt, with a line in place of the gap that says how many bytes were left
-        out.
-        """
+        """Return the excerpt; in the gap, a line says how many bytes were left out."""
         self._trim()
         gap = f"\n[... {self._left_out} bytes left out ...]\n".encode() if self._left_out else b""
         return bytes(self._head) + gap + bytes(self._tail)
@@ -327,9 +323,7 @@ class StreamWriter:
                 self._changed.notify_all()
 
     def _begin_write(self) -> bool:
-        """Note that a write begins. Return False when everything was dropped, so that it
-        must not.
-        """
+        """Note that a write begins; return False if it must not, as everything was dropped."""
         with self._changed:
             self._is_writing = not self._is_dropped()
             return self._is_writing
@@ -367,9 +361,7 @@ def _print_lost(fd: int | None, lost: int) -> None:
 
 
 def _pieces(data: bytes) -> Iterator[memoryview]:
-    """Cut data into pieces that are written at once, of whole lines where these are short
-    enough.
-    """
+    """Cut data into pieces that are written at once, of whole lines where these are short."""
     start, view = 0, memoryview(data)
     while start < len(data):
         stop = min(start + _STEP, len(data))

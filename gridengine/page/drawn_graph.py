@@ -20,9 +20,7 @@ DONE, FAILED = "done", "failed"
 
 
 class Drawn(Struct, frozen=True):
-    """A node: its call, its state, and its layer. All nodes whose results it needs are in earlier
-    layers.
-    """
+    """A node: its call, its state, its layer. The nodes that it needs are in earlier layers."""
 
     call: str
     state: str
@@ -41,9 +39,7 @@ class Graph(Struct, frozen=True):
 
 
 class GraphMemory:
-    """Remembers the ended nodes of a dispatcher's graphs, and the nodes whose results they
-    needed.
-    """
+    """Remembers the ended nodes of a dispatcher's graphs, and the nodes that they needed."""
 
     def __init__(self) -> None:
         self._run = ""

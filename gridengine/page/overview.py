@@ -1,6 +1,4 @@
-"""The part of the page that is always visible: the name of the dispatcher, its progress, and why
-calls wait.
-"""
+"""The part of the page that is always visible: the dispatcher, its progress, why calls wait."""
 
 from __future__ import annotations
 

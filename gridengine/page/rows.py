@@ -24,9 +24,7 @@ MOST_ROWS = 500
 
 
 class Heading(Struct, frozen=True):
-    """A column: its title, whether it holds numbers, and its width in characters; 0 takes
-    the rest.
-    """
+    """A column: its title, whether it holds numbers, its width in characters (0: the rest)."""
 
     title: str
     number: bool

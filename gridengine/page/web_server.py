@@ -267,9 +267,7 @@ def tunnel(port: int) -> str:
 def serve(
     source: Source, sock: socket.socket, *, actions: bool, started: Callable[[int, Access], None]
 ) -> None:
-    """Serve until SIGINT or SIGTERM. Call `started` with the port and the access once all
-    is ready.
-    """
+    """Serve until SIGINT or SIGTERM; once ready, call `started` with the port and access."""
     port = sock.getsockname()[1]
     access = Access(port)
 

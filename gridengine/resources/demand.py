@@ -24,9 +24,7 @@ GROUP_SECONDS = 10.0
 
 
 def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> Resource:
-    """Return the request with its part of this kind replaced; the same object when it has no such
-    part.
-    """
+    """Return the request with its part of this kind replaced; itself if it has no such part."""
     old = request.get(kind)
     if old is None:
         return request
@@ -96,9 +94,7 @@ class GroupTimes:
         return mean + 5 * deviation, mean + 2 * deviation
 
     def limited(self, request: Resource) -> Resource:
-        """Return the request with its group's limits, where its own are not shorter; the same
-        object while they are unknown.
-        """
+        """Return the request with its group's limits, if shorter; itself while they are unknown."""
         return replaced(request, WTime, self._limited)
 
     def _limited(self, time: WTime) -> WTime:

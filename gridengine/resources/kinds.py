@@ -110,9 +110,7 @@ class GPUs(_Numbered):
 
 
 class _Amount(Resource):
-    """An amount of something. It is counted in whole units, so that giving back restores it
-    exactly.
-    """
+    """An amount of something, in whole units, so that giving back restores it exactly."""
 
     _units: int
     _used: int

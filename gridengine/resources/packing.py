@@ -52,9 +52,7 @@ class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
 
 
 class _WaitingTask(NamedTuple):
-    """A task in its queue. `entry` is a unique number, by which an outdated entry is recognised and
-    skipped.
-    """
+    """A task in its queue. By `entry`, a unique number, an outdated entry is skipped."""
 
     order: int
     entry: int
@@ -63,9 +61,7 @@ class _WaitingTask(NamedTuple):
 
 
 class _Holder(Struct, eq=False):
-    """A holder. `free` is the account of its free resources; `empty` is the same with nothing
-    given.
-    """
+    """A holder. `free` accounts for its free resources; `empty` is that with nothing given."""
 
     key: Hashable
     number: int
@@ -218,9 +214,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._forgive(queue)
 
     def reorder(self, task: TaskT, since: float, order: int) -> None:
-        """Give a waiting task another place. The time for which it has been overtaken
-        still counts.
-        """
+        """Give a waiting task another place. The time for which it was overtaken still counts."""
         queue = self._entries[task][1]
         self._consider_draining(queue)
         self._enqueue(queue, order, since, task)
@@ -329,9 +323,7 @@ class Packer(Generic[TaskT, HolderT]):
         return {one.key: set(one.tasks) for one in self._holders.values()}
 
     def overlooked(self, now: float) -> Iterator[tuple[Any, Any]]:
-        """Yield each task that waits though it could begin, with its holder. After `place` there is
-        none.
-        """
+        """Yield each task that waits though it could begin, with its holder: none after `place`."""
         for queue in self._queues.values():
             if (head := self._head(queue)) is None:
                 continue

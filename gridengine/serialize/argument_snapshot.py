@@ -38,9 +38,7 @@ class CallSnapshot:
 
 
 class HiddenArguments(list[Any]):
-    """Arguments that errors of the call do not show, because the call's function shows them itself,
-    in notes, or because they are gone.
-    """
+    """Arguments that errors of a call do not show: its function shows them itself, in notes."""
 
     __slots__ = ()
 
@@ -51,12 +49,10 @@ def restore(*payload: Any) -> Any:
 
 
 def given_words(call: Any, form: int) -> str:
-    """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2".
-
-    Hidden arguments give an empty text. So does a snapshot: it is not rebuilt for an error, since
-    rebuilding it may be what killed the call.
+    """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2". Hidden
+    arguments give an empty text.
     """
-    if type(call) is CallSnapshot or type(call) is HiddenArguments:
+    if type(call) is HiddenArguments:
         return ""
     positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
     shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]

@@ -238,9 +238,7 @@ def choices(kind: Any) -> tuple[str, ...]:
 
 
 def is_of_site(name: str) -> bool:
-    """Return whether a package that is installed here has a scheduler of this name, by its entry
-    point.
-    """
+    """Return whether an installed package has a scheduler of this name, by its entry point."""
     from importlib.metadata import entry_points  # here, since most name one of this package's
 
     return bool(entry_points(group=OF_SITES, name=name))

@@ -68,29 +68,23 @@ class FunctionCounts:
 
     @property
     def p95_seconds(self) -> float | None:
-        """The duration that 95 % of the calls did not exceed."""
-        return self.quantile(0.95)
-
-    @property
-    def histogram(self) -> list[tuple[float, int]]:
-        """(upper bound in seconds, calls) for calls that were not quick."""
-        found = zip(_BOUNDS, self.lasting or (), strict=False)
-        return [(bound, count) for bound, count in found if count]
-
-    def quantile(self, part: float) -> float | None:
-        """Return the duration in seconds that this part of the calls (0.95, say) did not exceed, to
-        a tenth; None if unknown.
-        """
+        """The duration that 95 % of the calls did not exceed, to a tenth; None if unknown."""
         if not self.calls:
             return None
         lasting, longest = self.lasting or [], QUICK_SECONDS
-        left = part * self.calls - (self.calls - sum(lasting))
+        left = 0.95 * self.calls - (self.calls - sum(lasting))
         for step, count in enumerate(lasting, _LEAST):
             if left <= 0:
                 break
             left -= count
             longest = max(longest, 2.0 ** ((step - 0.5) / _STEPS))
         return longest
+
+    @property
+    def histogram(self) -> list[tuple[float, int]]:
+        """(upper bound in seconds, calls) for calls that were not quick."""
+        found = zip(_BOUNDS, self.lasting or (), strict=False)
+        return [(bound, count) for bound, count in found if count]
 
 
 class DescribedCall(Struct, frozen=True, kw_only=True):

@@ -107,9 +107,7 @@ class RunLog(Struct):
         return self._line("repeated call", text, now)
 
     def tick(self, figures: Figures, now: float, *, busy: bool) -> list[str]:
-        """Return the line with how many lines were left out, and, when all calls have ended, the
-        line with figures.
-        """
+        """Return how many lines were left out and, when all calls have ended, the figures."""
         lines = [line for kind in self.tallies for line in self._left_out(kind, now)]
         if busy:
             self.busy_since = now if self.busy_since is None else self.busy_since
@@ -165,9 +163,7 @@ class RunLog(Struct):
 
 
 def _names(handles: Sequence[Handle]) -> str:
-    """Return the ids of workers, compressed; empty for processes of this machine, which have no
-    log.
-    """
+    """Return the ids of workers, compressed; empty for local processes, which have no log."""
     names = compress(handle.id for handle in handles)
     one, several = ("cluster job", "cluster jobs") if handles[0].log else ("process", "processes")
     return f"{one if len(names) == 1 else several} {', '.join(names)}"

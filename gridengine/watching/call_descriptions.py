@@ -7,18 +7,17 @@ name of its class.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import io
 import pickle
 import pickletools
 import re
-import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from gridengine.errors import short_repr
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.status.figures import DescribedCall, FailureStatus
 
@@ -33,7 +32,10 @@ PLAIN = {
     "pathlib": {"Path", "PosixPath", "PurePosixPath"},
     "uuid": {"UUID"},
 }
-OURS = {("gridengine.serialize.shared_objects", "find"): "result or shared object"}
+OURS = {
+    ("gridengine.serialize.shared_objects", "find"): "result or shared object",
+    ("gridengine.serialize.argument_snapshot", "HiddenArguments"): "several calls",
+}
 """Descriptions of objects by which this package replaces users' objects."""
 
 
@@ -98,24 +100,15 @@ def call_arguments(calls: bytes, place: int, form: int, parameters: Sequence[str
         named: dict[str, Any] = {}
         if form == FULL:
             positional, named = call
-        shorten = _shortener().repr
         if parameters and not parameters[-1]:
             positional, parameters = positional[:-1], parameters[:-1]
         names = [f"{one}=" for one in parameters] + [""] * len(positional)
-        shown = [f"{name}{shorten(one)}" for name, one in zip(names, positional, strict=False)]
-        shown += [f"{name}={shorten(one)}" for name, one in named.items()]
+        shown = [f"{name}{short_repr(one)}" for name, one in zip(names, positional, strict=False)]
+        shown += [f"{name}={short_repr(one)}" for name, one in named.items()]
     except Exception:  # a pickle may contain anything, and this is only for display
         return ""
     words = ", ".join(shown)
     return words if len(words) <= MOST_SHOWN else f"{words[: MOST_SHOWN - 3]}..."
-
-
-@functools.cache
-def _shortener() -> reprlib.Repr:
-    shortener = reprlib.Repr()
-    shortener.maxstring = shortener.maxother = shortener.maxlong = MOST_SHOWN // 2
-    shortener.maxlist = shortener.maxtuple = shortener.maxdict = shortener.maxset = 4
-    return shortener
 
 
 def exception_texts(pickled: bytes) -> list[str]:

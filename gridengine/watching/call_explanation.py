@@ -16,9 +16,7 @@ SAMPLED = "its worker is not known, because only an even sample of calls is reco
 
 
 def explain_call(answer: WatchAnswer, call: str) -> list[Explanation]:
-    """Return the facts about a call that runs or has failed lately, by its id, number, label, or a
-    job's name.
-    """
+    """Return facts about a running or failed call, by its id, number, label, or a job's name."""
     found: list[Explanation] = []
     for run in answer.status.runs:
         if call in (run.id, *names_of(run.call)):

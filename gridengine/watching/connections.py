@@ -21,6 +21,7 @@ from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
 from gridengine.status.rows import FileFault
 from gridengine.system import peer_user
+from gridengine.threads import Closing
 from gridengine.wire.connection_file import (
     SOCKET,
     blocked_runtime_folder,
@@ -61,7 +62,7 @@ def process_of(path: Path) -> int:
     return int(path.name.partition("-")[0])
 
 
-class Watched(contextlib.AbstractContextManager["Watched"]):
+class Watched(Closing):
     """A connection to one dispatcher. Use it in a `with`, or close it.
 
     Raises:
@@ -160,9 +161,6 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         self._lines.close()
         self._sock.close()
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
 
 def _other_version(line: Buffer) -> str:
     """Return which version gave an answer, if it speaks another protocol; else an empty text."""
@@ -191,9 +189,7 @@ def runtime_files(end: str) -> list[Path]:
 
 
 def why_blocked() -> str:
-    """Return what keeps dispatchers on this machine from making the folder of their sockets; empty
-    if nothing does.
-    """
+    """Return what keeps dispatchers here from making their sockets' folder; empty if nothing."""
     return blocked_runtime_folder(os.environ, settings().watch_directory)
 
 

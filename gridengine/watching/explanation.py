@@ -115,9 +115,7 @@ def _waiting(status: Status, who: Identity) -> Iterator[Explanation]:
 
 
 def _room(status: Status, who: Identity) -> str:
-    """Return how to get more workers, unless a script has set max_workers; then return an empty
-    text.
-    """
+    """Return how to get more workers; empty where a script has set max_workers."""
     if who.home and not status.local:
         return "`gridengine scale NAME N` has N workers there, if there is room; or wait"
     if who.home:
@@ -278,9 +276,7 @@ def _failing(status: Status) -> Iterator[Explanation]:
 
 
 def _of_cause(cause: Cause) -> Explanation:
-    """Return an explanation with the number of calls that failed for one cause, and the last such
-    call.
-    """
+    """Return how many calls failed for one cause, and the last of them."""
     one = cause.last
     place = on(one.host, one.job)
     text = f"{one.call} failed{place}: {cause.words}"

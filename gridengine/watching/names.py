@@ -146,9 +146,7 @@ def meant(word: Word, known: Sequence[Known[T]]) -> list[Known[T]]:
 
 
 def calls_meant(word: Word, one: Known[T]) -> str:
-    """Return the named run or client that the word names, unless the word names the thing by
-    something else.
-    """
+    """Return the named run or client that the word names, unless it names the thing otherwise."""
     return "" if any(rule(word, one) for rule in ITSELF) else _calls_of(word, one)
 
 

@@ -105,8 +105,6 @@ FAILURE_STEPS = (
 
 
 def failure_step(cause: str, hint: str = "") -> str:
-    """Return the next step for failures with this cause; empty when only the calls' own code can
-    tell.
-    """
+    """Return the next step for failures of this cause; empty if only the calls' code can tell."""
     steps = (*DISK_STEPS, ("", hint)) if hint else (*DISK_STEPS, *FAILURE_STEPS)
     return next((step for words, step in steps if re.search(words, cause)), "")

@@ -46,9 +46,7 @@ def ago(seconds: float) -> str:
 
 
 def date(answer: WatchAnswer, seconds_ago: float) -> str:
-    """Return the date and time at which something happened, from how many seconds before an answer
-    it was.
-    """
+    """Return the date and time of something, from how many seconds before an answer it was."""
     told_at = answer.identity.since + answer.status.elapsed_seconds
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told_at - seconds_ago))
 

@@ -1,6 +1,4 @@
-"""The runs that are known from files on disk: folders, reports, records of killed processes, and
-the files of named runs.
-"""
+"""The runs that are known from disk: folders, reports, records of killed processes, named runs."""
 
 from __future__ import annotations
 
@@ -115,9 +113,7 @@ def run_begun_by(word: Word) -> str:
 
 
 def ended_answer(name: str) -> WatchAnswer | None:
-    """Return the report of the last run of this name, or without a name of the last run; None if
-    there is none.
-    """
+    """Return the report of the last run of this name, or of any if it is empty; None if none."""
     word = word_of(name)
     return next((one for one in ended_answers() if meant(word, [of_answer(one, None)])), None)
 

@@ -297,9 +297,7 @@ def _laid_out(view: View, width: int) -> list[tuple[int, Column, int]]:
 
 
 def table(view: View, rows: Sequence[Any], width: int) -> list[str]:
-    """Return the titles and rows of a view as lines of this width, without columns for which there
-    is no room.
-    """
+    """Return a view's titles and rows as lines of this width, without columns that do not fit."""
     columns = _laid_out(view, width)
     titles = [
         (column, wide, f"{column.title}{'*' if place == view.sort else ''}")

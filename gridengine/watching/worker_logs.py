@@ -77,9 +77,7 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
 
 
 def _folder_of(name: str) -> Path | None:
-    """Return the folder of the last run of this name, or without a name of the last run; None if
-    there is none.
-    """
+    """Return the folder of the last run, of this name if there is one; None without a run."""
     folders = run_folders()
     if name:
         named = meant(word_of(name), [known_folder(one, one) for one in folders])

@@ -355,21 +355,19 @@ def left_of(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
     return left
 
 
-SHOWN_BYTES, EXCEPTION_BYTES = 2048, 8192
-"""Pickled calls of up to `SHOWN_BYTES` are kept to be shown; of a pickled exception the first
-`EXCEPTION_BYTES` are.
+SHOWN_BYTES, ERROR_BYTES, EXCEPTION_BYTES = 2048, 2**16, 8192
+"""Pickled calls of up to `SHOWN_BYTES` are kept to be shown, and those of up to `ERROR_BYTES` go
+along with the error of one of them; of a pickled exception the first `EXCEPTION_BYTES` are kept.
 """
 
 
-def shown_calls(one: OpenTask) -> bytes:
+def shown_calls(one: OpenTask, most: int = SHOWN_BYTES) -> bytes:
     """Return the pickled calls of a task, so that their arguments can be shown; empty if they are
-    long, or have another codec than pickle.
+    longer than `most`, or have another codec than pickle.
     """
     payload = one.payload
     short = (
-        one.function.function.codec == "pickle"
-        and len(payload) == 1
-        and len(payload[0]) <= SHOWN_BYTES
+        one.function.function.codec == "pickle" and len(payload) == 1 and len(payload[0]) <= most
     )
     return bytes(payload[0]) if short else b""
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import books, objects
 from gridengine.dispatcher.core.calls import (
+    ERROR_BYTES,
     EXCEPTION_BYTES,
     AwaitedResult,
     CallState,
@@ -187,14 +188,14 @@ def names_of(span: Span) -> str:
 
 
 def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
+    one = span.open_task
+    calls, parameters = shown_calls(one, ERROR_BYTES), one.function.function.parameters
     return {
         "host": worker.hello.host,
         "job": worker.job or None,
         "log": worker.hello.log or None,
-        "attempts": [
-            str(attempt) for attempt in (span.open_task.details.attempts or {}).get(index, ())
-        ],
-        "pickled_call": (shown_calls(span.open_task), index, span.open_task.options.form),
+        "attempts": [str(attempt) for attempt in (one.details.attempts or {}).get(index, ())],
+        "pickled_call": (calls, index, one.options.form, parameters),
     }
 
 

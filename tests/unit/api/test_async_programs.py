@@ -360,8 +360,9 @@ class HeldExecutor:
         return self.futures[-1]
 
     def kill(self, future: Future[Any]) -> None:
-        self.killed.append(future)
-        future.set_exception(ValueError("killed"))
+        if not future.done():
+            self.killed.append(future)
+            future.set_exception(ValueError("killed"))
 
 
 @pytest.fixture

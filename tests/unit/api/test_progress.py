@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import logging
-import os
+import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -34,7 +35,6 @@ from gridengine.api.progress import (
     check_progress,
     display_here,
 )
-from gridengine.client.executor_lifetime import CallTally
 from gridengine.status.snapshot import Snapshot
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
@@ -493,8 +493,7 @@ def test_no_second_bar_is_made_after_the_executor_has_closed_its_own(bars: list[
         with Executor(scheduler=scheduler, progress=FootBar) as executor:
             executor.submit(abs, -1)
             shown: Any = executor._submitter.batcher.tally
-        watched = progress._watcher_of(os.getpid())._watched
-        [late] = [one for one in watched if one.tally is shown]
+        late = shown.finish.__self__
         assert not late.look()
         late.close()  # draws what is due
     [bar] = bars
@@ -554,23 +553,36 @@ def test_the_bars_thread_ends_when_there_is_nothing_to_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.001)
-    watcher = progress.ProgressWatcher()
+    dispatcher = HeldDispatcher()
+    executor = Executor(scheduler=FakeScheduler(dispatcher), progress=FootBar)
+    tally: Any = executor._submitter.batcher.tally
+    for number in range(2):
+        future = executor.submit(abs, number)
+        thread = bar_thread(tally)
+        dispatcher.run_all(until=future.done)
+        thread.join(60)
+        assert (thread.is_alive(), tally.watched) == (False, False)
+    executor.shutdown()
 
-    class Ended:
-        is_open = False
-        tally = CallTally(lambda: None, lambda: None, restarts=True)
 
-        def look(self) -> bool:
-            return False
-
-    ended: Any = Ended()
-    watcher.watch(ended)
-    thread = watcher._thread
-    assert thread is not None
+def test_the_bars_thread_ends_with_its_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    dispatcher = HeldDispatcher()
+    executor = Executor(scheduler=FakeScheduler(dispatcher), progress=FootBar)
+    future = executor.submit(abs, -1)
+    thread = bar_thread(executor._submitter.batcher.tally)
+    dispatcher.run_all(until=future.done)
+    monkeypatch.setattr(progress, "IDLE_LOOKS", math.inf)
+    executor.shutdown()
     thread.join(60)
     assert not thread.is_alive()
-    assert watcher._thread is None
-    assert not ended.tally.watched
+
+
+def bar_thread(tally: Any) -> threading.Thread:
+    """Return the thread that updates the bars of these calls."""
+    run = tally.finish.__self__._run
+    threads: list[Any] = list(threading.enumerate())
+    [found] = [one for one in threads if getattr(one, "_target", None) == run]
+    return found
 
 
 def test_a_map_keeps_a_bar_that_it_has_made_up_to_date_and_closes_it(bars: list[FootBar]) -> None:

@@ -68,7 +68,7 @@ def test_the_exit_of_the_interpreter_waits_for_a_thread_that_closes_it(
     assert begun.wait(60)
     assert run._finalizer.atexit
     assert run._finalizer.alive
-    at_exit = threading.Thread(target=run._use.end)
+    at_exit = threading.Thread(target=run._release)
     at_exit.start()
     assert at_exit.is_alive()
     over.set()

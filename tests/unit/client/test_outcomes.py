@@ -47,13 +47,13 @@ def test_results_that_are_no_list_are_our_fault() -> None:
 
 def test_a_call_whose_process_died_tells_its_arguments() -> None:
     calls = pickle.dumps(["a.txt", "b.txt"])
-    error = WorkerLost("it is gone", host="node1", pickled_call=(calls, 1, SINGLE))
+    error = WorkerLost("it is gone", host="node1", pickled_call=(calls, 1, SINGLE, ("path",)))
     [outcome] = outcomes_of(CallsFinished(1, 1, 2, None, error=error), "f")
-    assert str(outcome.error) == "it is gone\n  arguments: 'b.txt'\n  host: node1"
+    assert str(outcome.error) == "it is gone\n  arguments: path='b.txt'\n  host: node1"
 
 
 def test_an_error_of_several_calls_tells_the_arguments_of_none() -> None:
-    error = WorkerLost("it is gone", pickled_call=(pickle.dumps([1, 2]), 0, SINGLE))
+    error = WorkerLost("it is gone", pickled_call=(pickle.dumps([1, 2]), 0, SINGLE, ("path",)))
     [outcome] = outcomes_of(CallsFinished(1, 0, 2, None, error=error), "f")
     assert str(outcome.error) == "it is gone"
 

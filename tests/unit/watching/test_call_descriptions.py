@@ -7,6 +7,7 @@ import pickle
 from msgspec.structs import replace
 
 from gridengine.serialize import pickling
+from gridengine.serialize.argument_snapshot import HiddenArguments
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.shared_objects import find
 from gridengine.status.figures import FailureStatus
@@ -42,6 +43,11 @@ def test_results_of_other_calls_are_called_that() -> None:
 
     shown = call_arguments(pickle.dumps([Result()]), 0, SINGLE)
     assert shown == "<result or shared object>"
+
+
+def test_calls_that_are_made_together_are_called_that() -> None:
+    shown = call_arguments(pickle.dumps([HiddenArguments([abs])]), 0, SINGLE)
+    assert shown == "<several calls>"
 
 
 def test_long_arguments_are_shortened() -> None:
