@@ -75,8 +75,8 @@ WATCH_SECONDS = 0.3
 """A dispatcher can be watched from this long after its start."""
 MOST_MESSAGES = 1000
 MOST_EVENTS = 100
-"""At most this many submissions are handled before messages of workers: the first results determine
-how many calls travel together.
+"""At most this many submissions, or messages of clients, are handled before messages of workers:
+the first results determine how many calls travel together.
 """
 
 
@@ -430,7 +430,7 @@ class IOLoop:
             self._count_round(count, now)
         if self.listener is not None:
             came = self.listener.fd in ready or self.listener.pending
-            for event in self.listener.events(now, MOST_MESSAGES if came else 0):
+            for event in self.listener.events(now, MOST_EVENTS if came else 0):
                 perform(core.handle(event, now))
             if now >= self.listener.deadline:
                 for event in self.listener.look(now):

@@ -6,7 +6,7 @@ import contextlib
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gridengine.errors import ClusterError, ConfigurationError
@@ -73,21 +73,18 @@ class FileServer(SessionServer):
     def pending(self) -> bool:
         return self._socket is not None and self._socket.pending
 
-    def _next(self) -> tuple[bytes, Sequence[Buffer]] | None:
+    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[Buffer]]]:
         assert self._socket is not None
-        while (came := self._socket.receive()) is not None:
+        while most and (came := self._socket.receive()) is not None:
             sender, frames = came
             if _WORKER.fullmatch(sender):
-                return bytes.fromhex(sender), frames
-        if self._socket.is_gone:
+                most -= 1
+                yield bytes.fromhex(sender), frames, ()
+        if most and self._socket.is_gone:
             raise ClusterError(
                 f"somebody has removed {self._exchange}, through which workers exchange messages",
                 hint="leave run directories alone while their scripts run",
             )
-        return None
-
-    def _buffers_of(self, raw: Sequence[Buffer]) -> list[Buffer]:
-        return list(raw)
 
     def _may_only_look(self, raw: Sequence[Buffer]) -> bool:
         return False

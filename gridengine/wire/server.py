@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -24,7 +25,7 @@ from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.local_connection import LocalClients
 from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
-from gridengine.wire.session import Frames
+from gridengine.wire.session import Frames, is_beat
 from gridengine.wire.session_server import SessionServer
 from gridengine.wire.sockets import (
     KeyCheck,
@@ -44,6 +45,7 @@ connection that the kernel refuses is tried again only a second later.
 _FILES_FOR_HANDSHAKES = 2048
 _ZERO_COPY_RECV = 10
 """An option of contexts that pyzmq has no name for (libzmq's zmq_draft.h)."""
+_MOST_TAKEN, _TAKEN_EACH = 20_000, 64
 _BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
 
@@ -87,6 +89,8 @@ class Server(SessionServer):
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self._ports = ports
+        self._unread = OrderedDict[bytes, deque[tuple[list[Buffer], Sequence[zmq.Frame]]]]()
+        """Messages that were taken from ZeroMQ, by sender; whose turn is next comes first."""
         try:
             # Who connects again takes the place of the old connection, which may seem alive.
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -135,14 +139,7 @@ class Server(SessionServer):
 
     @property
     def pending(self) -> bool:
-        return not self._polled.is_quiet and self._polled.pending
-
-    def _next(self) -> tuple[bytes, Sequence[zmq.Frame]] | None:
-        frames = self._polled.receive()
-        return (frames[0].bytes, frames[1:]) if frames else None
-
-    def _buffers_of(self, raw: Sequence[zmq.Frame]) -> list[Buffer]:
-        return buffers_of(raw)
+        return bool(self._unread) or (not self._polled.is_quiet and self._polled.pending)
 
     def _may_only_look(self, raw: Sequence[zmq.Frame]) -> bool:
         return bool(self.keys.watcher_public) and raw[0]["User-Id"] != self.keys.peer_public
@@ -154,7 +151,34 @@ class Server(SessionServer):
                 yield peer, frames, ()
             if self._polled.fd not in ready and not self.pending:
                 return
-        yield from super()._arrived(most)
+        self._take_in()
+        unread = self._unread
+        while most and unread:
+            if not most % _TAKEN_EACH:  # the caller may take long over each
+                self._take_in()
+            peer, queue = unread.popitem(last=False)
+            frames, raw = queue.popleft()
+            if queue:
+                unread[peer] = queue  # its turn comes again after all others'
+            most -= 1
+            yield peer, frames, raw
+
+    def _take_in(self) -> None:
+        """Take out of ZeroMQ's hands what has arrived: there each message that waits keeps a buffer
+        of 18 KB. Of signs of life that follow each other the last one says all.
+        """
+        unread, has_watchers = self._unread, bool(self.keys.watcher_public)
+        for _ in range(_MOST_TAKEN):
+            raw = self._polled.receive()
+            if not raw:
+                return
+            peer, frames = raw[0].bytes, buffers_of(raw[1:])
+            queue = unread.get(peer)
+            if queue is None:
+                queue = unread[peer] = deque()
+            elif is_beat(frames) and is_beat(queue[-1][0]):
+                queue.pop()
+            queue.append((frames, raw[1:] if has_watchers else ()))
 
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
         local = self._local_to(peer)

@@ -86,12 +86,10 @@ class SessionServer(ABC):
         """Whether a message can be received now."""
 
     @abstractmethod
-    def _next(self) -> tuple[bytes, Sequence[Any]] | None:
-        """Return the next envelope with its frames, and its sender; None when none has arrived."""
-
-    @abstractmethod
-    def _buffers_of(self, raw: Sequence[Any]) -> list[Buffer]:
-        """Return the frames of an envelope as buffers."""
+    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[Any]]]:
+        """Yield at most `most` envelopes that have arrived, one of each sender in turn, each with
+        its sender, its frames, and these as they came.
+        """
 
     @abstractmethod
     def _may_only_look(self, raw: Sequence[Any]) -> bool:
@@ -191,17 +189,6 @@ class SessionServer(ABC):
                 continue
             if taken is not None:
                 yield sender, *taken
-
-    def _arrived(self, most: int) -> Iterator[tuple[bytes, Sequence[Buffer], Sequence[Any]]]:
-        """Yield at most `most` envelopes that have arrived, each with its sender, its frames, and
-        these as they came.
-        """
-        for _ in range(most):
-            came = self._next()
-            if came is None:
-                return
-            sender, raw = came
-            yield sender, self._buffers_of(raw), raw
 
     def _decode(
         self, peer: bytes, frames: Sequence[Buffer], raw: Sequence[Any]
