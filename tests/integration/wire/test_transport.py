@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import zmq
 
@@ -47,6 +48,7 @@ from tests.support.processes import completed
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 120
 PIECE = 256 * 1024
+UNREAD, PAGE = 1000, 4096
 DROP_SECONDS = 20
 HELLO = Hello(
     protocol=1, version="1", python="3.11", run_id="run", host="here", pid=1, slots=1, log=""
@@ -425,6 +427,20 @@ def test_nobody_is_let_in_while_nothing_checks_keys(monkeypatch: pytest.MonkeyPa
         connection = connection_to(server, start_seconds=0.4, lease_seconds=0.5)
         with pytest.raises(ConfigurationError, match="gets no answer of its dispatcher"):
             DispatcherConnection(connection)
+
+
+def test_an_unread_message_keeps_no_more_than_its_own_bytes(
+    server: Server, client: DispatcherConnection
+) -> None:
+    poller, process = poller_of(server), psutil.Process()
+    came: list[object] = []
+    before = process.memory_info().rss
+    for _ in range(UNREAD):
+        client.socket.send(b"beat")
+        while not (one := server._polled.receive()):
+            assert poller.poll(PATIENCE_SECONDS * 1000), "it never came"
+        came.append(one)
+    assert process.memory_info().rss - before < UNREAD * PAGE
 
 
 def test_a_dispatcher_of_other_keys_at_an_address_is_passed_over(server: Server) -> None:
