@@ -7,9 +7,9 @@ key). CURVE without the check of the client's key would encrypt for anybody.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
-from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -24,7 +24,7 @@ from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.local_connection import LocalClients
 from gridengine.wire.messages import ClientHello, Hello, Message
 from gridengine.wire.processes import allow_open_files
-from gridengine.wire.session import Frames, is_beat
+from gridengine.wire.session import Frames
 from gridengine.wire.session_server import SessionServer
 from gridengine.wire.sockets import (
     KeyCheck,
@@ -43,7 +43,6 @@ connection that the kernel refuses is tried again only a second later.
 _FILES_FOR_HANDSHAKES = 2048
 _ZERO_COPY_RECV = 10
 """An option of contexts that pyzmq has no name for (libzmq's zmq_draft.h)."""
-_MOST_TAKEN, _TAKEN_EACH = 20_000, 64
 _BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
 
@@ -81,14 +80,13 @@ class Server(SessionServer):
         self._context = zmq.Context()
         # Each message is copied out of ZeroMQ's reading buffer of 18 KB, which would otherwise stay
         # until all messages in it have been read: 0.8 MB a peer for a hundred unread beats.
-        self._context.set(_ZERO_COPY_RECV, 0)
+        with contextlib.suppress(zmq.ZMQError):  # some libzmq has no such option
+            self._context.set(_ZERO_COPY_RECV, 0)
         self._polled = PolledSocket(self._context.socket(zmq.ROUTER))
         self._socket = self._polled.socket
         self.fd = self._polled.fd
         """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self._ports = ports
-        self._unread = OrderedDict[bytes, deque[tuple[list[Buffer], Sequence[zmq.Frame]]]]()
-        """Messages that were taken from ZeroMQ, by sender; whose turn is next comes first."""
         try:
             # Who connects again takes the place of the old connection, which may seem alive.
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -135,7 +133,7 @@ class Server(SessionServer):
 
     @property
     def pending(self) -> bool:
-        return bool(self._unread) or (not self._polled.is_quiet and self._polled.pending)
+        return not self._polled.is_quiet and self._polled.pending
 
     def _may_only_look(self, raw: Sequence[zmq.Frame]) -> bool:
         return bool(self.keys.watcher_public) and raw[0]["User-Id"] != self.keys.peer_public
@@ -147,34 +145,11 @@ class Server(SessionServer):
                 yield peer, frames, ()
             if self._polled.fd not in ready and not self.pending:
                 return
-        self._take_in()
-        unread = self._unread
-        while most and unread:
-            if not most % _TAKEN_EACH:  # the caller may take long over each
-                self._take_in()
-            peer, queue = unread.popitem(last=False)
-            frames, raw = queue.popleft()
-            if queue:
-                unread[peer] = queue  # its turn comes again after all others'
-            most -= 1
-            yield peer, frames, raw
-
-    def _take_in(self) -> None:
-        """Take out of ZeroMQ's hands what has arrived: there each message that waits keeps a buffer
-        of 18 KB. Of signs of life that follow each other the last one says all.
-        """
-        unread, has_watchers = self._unread, bool(self.keys.watcher_public)
-        for _ in range(_MOST_TAKEN):
+        for _ in range(most):
             raw = self._polled.receive()
             if not raw:
                 return
-            peer, frames = raw[0].bytes, buffers_of(raw[1:])
-            queue = unread.get(peer)
-            if queue is None:
-                queue = unread[peer] = deque()
-            elif is_beat(frames) and is_beat(queue[-1][0]):
-                queue.pop()
-            queue.append((frames, raw[1:] if has_watchers else ()))
+            yield raw[0].bytes, buffers_of(raw[1:]), raw[1:]
 
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
         local = self._local_to(peer)
