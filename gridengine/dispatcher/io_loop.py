@@ -424,7 +424,8 @@ class IOLoop:
                 self._clients.output.pass_on(peer, message, buffers)
             else:
                 perform(core.handle(Received(peer, message, buffers), now))
-        if count < MOST_MESSAGES:  # nothing is left to read
+        # The link itself may have taken more messages than it has passed on, and have others left.
+        if count < MOST_MESSAGES and self._link.deadline > 0.0:
             self._read_until, self._round_at, self._round = now, now, 0
         else:
             self._count_round(count, now)
@@ -440,8 +441,8 @@ class IOLoop:
 
     def _count_round(self, count: int, now: float) -> None:
         """Note up to when all workers have been heard that had written something. ZeroMQ's sockets
-        give one message of each peer in turn: after as many messages as there are workers, this is
-        when these began to be read.
+        and `Server` give one message of each peer in turn: after as many messages as there are
+        workers, this is when these began to be read.
         """
         self._round += count
         if self._round >= len(self._state.workers):

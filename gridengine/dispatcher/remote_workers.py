@@ -135,7 +135,7 @@ class RemoteWorkers:
             yield peer, message, buffers
         for peer, taken in output.taken() if output is not None else ():
             self._server.send(peer, taken)
-        if count < most:
+        if count < most and not self._server.pending:  # it drops some itself
             self._beat_by = math.inf
         elif now >= self._beat_by:
             self._server.beat_all()

@@ -202,6 +202,16 @@ def test_the_core_is_told_for_how_long_messages_may_have_waited_unread(
     assert ticks[:8] == [0, 1, 2, 3, 4, 5, 3, 0]
 
 
+def test_messages_may_wait_unread_though_the_link_has_passed_on_few(world: World) -> None:
+    world.run(lambda: world.submit(1), lambda: world.say(HELLO))
+    world.state.closing = False
+    world.handled.clear()
+    world.deadline = 0.0  # it took others itself, such as output, and has more
+    world.run(*[lambda: world.later(1.0)] * 3)
+    ticks = [event.unread for event in world.handled if isinstance(event, Tick)]
+    assert ticks[:3] == [1, 2, 3]
+
+
 def test_the_links_deadline_is_kept(world: World) -> None:
     world.deadline = 100.125
     world.run(lambda: None)

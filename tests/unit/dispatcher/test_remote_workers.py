@@ -106,6 +106,18 @@ def test_workers_hear_something_while_their_messages_wait_unread(
     assert told == [10.0, 20.0]
 
 
+def test_workers_hear_something_though_messages_of_others_are_dropped_meanwhile(
+    workers: tuple[RemoteWorkers, Server],
+) -> None:
+    link, server = workers
+    told: list[float] = []
+    server.pending = True  # more than was read: the server has sent somebody away
+    for now in (0.0, 9.0, 10.0):
+        server.beat_all = lambda now=now: told.append(now)
+        list(link.receive([FD], now, 1))
+    assert told == [10.0]
+
+
 HERE, ELSEWHERE = b"here", b"elsewhere"
 
 
