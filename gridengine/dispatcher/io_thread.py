@@ -159,8 +159,7 @@ class DispatcherThread:
             clients = self._make_clients()
             self.listener = None if server is None else self._listen(server, clients, record)
             """The end of clients in other processes, if any may connect."""
-            self._run(scheduler, clients)
-            opened.pop_all()
+            self._run(scheduler, clients, opened)
 
     def _open(
         self,
@@ -208,8 +207,10 @@ class DispatcherThread:
         launched = () if record is None else record.launched()
         return ClientListener(server, clients, self.actions, self.settings, launched)
 
-    def _run(self, scheduler: Scheduler, clients: Clients) -> None:
-        """Start the I/O thread, and everything that runs beside it."""
+    def _run(self, scheduler: Scheduler, clients: Clients, opened: contextlib.ExitStack) -> None:
+        """Start the I/O thread, which closes from then on what is `opened`, and everything that
+        runs beside it.
+        """
         settings, run_id = self.settings, self._link.context.id
         self._named = clients.named
         self._payloads = PayloadsAtWorkers(self._ask, self._let_go)
@@ -248,6 +249,7 @@ class DispatcherThread:
             atexit.register(self._at_exit)
             if self._metrics is not None:
                 self._metrics.start(functools.partial(self.status, 0))
+            opened.pop_all()
         except BaseException:  # too many threads, or a Ctrl-C: nobody will have this dispatcher
             self._end(wait=self._thread.is_alive(), for_good=True)
             raise

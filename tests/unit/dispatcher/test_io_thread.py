@@ -153,3 +153,15 @@ def test_a_ctrl_c_while_a_dispatcher_begins_leaves_no_thread(
     with pytest.raises(KeyboardInterrupt):
         PostingDispatcher(ProcessScheduler(max_workers=1), settings())
     assert set(threading.enumerate()) <= before
+
+
+def test_a_ctrl_c_as_a_dispatcher_has_begun_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(threading.enumerate())
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(contextlib.ExitStack, "pop_all", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        PostingDispatcher(ProcessScheduler(max_workers=1), settings())
+    assert set(threading.enumerate()) <= before
