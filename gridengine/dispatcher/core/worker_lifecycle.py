@@ -105,7 +105,7 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], unread:
         lose(state, worker, f"ended: {reason}" if reason else "ended")
     elif (
         worker.phase is WorkerPhase.STOPPING
-        and state.now - worker.stopping_since > _leave_seconds(state, worker)
+        and state.now - unread - worker.stopping_since > _leave_seconds(state, worker)
     ):
         dismiss(state, worker, worker.exit_reason or "does not leave")
     elif launch is not None and launch.state is WorkerStatus.SUSPENDED:

@@ -84,6 +84,19 @@ def test_a_worker_that_may_have_written_is_not_lost() -> None:
     assert play.seen(Lost) == [Lost(b"w")]
 
 
+def test_a_leaving_worker_whose_results_may_have_come_is_not_sent_away() -> None:
+    play = Play()
+    play.running()
+    state = play.core.state
+    worker_lifecycle.stop(state, state.workers[b"w"])
+    late = worker_lifecycle.LEAVE_SECONDS + 50
+    play.now += late
+    play.play(Tick(unread=late - 5))
+    assert play.seen(Lost) == []
+    play.play(Tick(unread=5))
+    assert play.seen(Lost) == [Lost(b"w")]
+
+
 def test_calls_of_a_lost_worker_wait_in_order_and_earlier_results_are_kept() -> None:
     play = Play()
     one = chunk(play)
