@@ -251,6 +251,8 @@ class DispatcherThread:
                 self._metrics.start(functools.partial(self.status, 0))
             opened.pop_all()
         except BaseException:  # too many threads, or a Ctrl-C: nobody will have this dispatcher
+            while self._thread in threading.enumerate() and not self._thread.is_alive():
+                time.sleep(0.001)  # it is about to run, and closes the link itself
             self._end(wait=self._thread.is_alive(), for_good=True)
             raise
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from gridengine.calls.posting import PostingDispatcher
+from gridengine.dispatcher import io_thread
 from gridengine.dispatcher.core.events import Event, Scaled
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.thread_queues import EventQueue
+from gridengine.dispatcher.worker_links import LocalWorkers
 from gridengine.errors import Cancelled, ClusterError, ConfigurationError, GridEngineError
 from gridengine.requests import Function
 from gridengine.schedulers import ProcessScheduler
@@ -164,4 +166,35 @@ def test_a_ctrl_c_as_a_dispatcher_has_begun_ends_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(contextlib.ExitStack, "pop_all", interrupt)
     with pytest.raises(KeyboardInterrupt):
         PostingDispatcher(ProcessScheduler(max_workers=1), settings())
-    assert set(threading.enumerate()) <= before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_ctrl_c_before_the_thread_of_a_dispatcher_runs_has_that_close_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closers: list[str] = []
+    go, start, close = threading.Event(), threading.Thread.start, LocalWorkers.close
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def start_late(thread: Any) -> None:
+        if thread.name.startswith("gridengine-2"):
+            bootstrap = thread._bootstrap
+            thread._bootstrap = lambda: (go.wait(), bootstrap())
+            thread._started.wait = interrupt
+        start(thread)
+
+    def noted(link: LocalWorkers, **options: Any) -> None:
+        closers.append(threading.current_thread().name)
+        close(link, **options)
+
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    monkeypatch.setattr(LocalWorkers, "close", noted)
+    monkeypatch.setattr(io_thread.time, "sleep", lambda seconds: go.set())
+    with pytest.raises(KeyboardInterrupt):
+        PostingDispatcher(ProcessScheduler(max_workers=1), settings())
+    go.set()
+    assert closers[0].startswith("gridengine-2")
