@@ -441,8 +441,8 @@ class IOLoop:
 
     def _count_round(self, count: int, now: float) -> None:
         """Note up to when all workers have been heard that had written something. ZeroMQ's sockets
-        and `Server` give one message of each peer in turn: after as many messages as there are
-        workers, this is when these began to be read.
+        give one message of each peer in turn: after as many messages as there are workers, this is
+        when these began to be read.
         """
         self._round += count
         if self._round >= len(self._state.workers):
