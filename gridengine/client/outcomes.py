@@ -120,9 +120,9 @@ def name_arguments(event: CallsFinished) -> None:
         return
     call, error.pickled_call = error.pickled_call, None
     if call is not None and (event.start, event.stop) == (call[1], call[1] + 1):
-        from gridengine.watching.call_descriptions import call_arguments  # few calls fail so
+        from gridengine.watching import call_descriptions as words  # few calls fail so
 
-        error.arguments = call_arguments(*call) or None
+        error.arguments = words.call_arguments(*call, most=words.MOST_IN_ERRORS) or None
 
 
 def _way(path: Sequence[str], name: str, what: str, arguments: str = "") -> str:
