@@ -189,5 +189,5 @@ FEET: dict[int, Foot] = {}
 
 
 def _foot_of(pid: int) -> Foot:
-    """Return the foot of this process: one, though the threads of several bars may want it first."""
+    """Return the one foot of this process, which threads of several bars may want at once."""
     return FEET.get(pid) or FEET.setdefault(pid, Foot())

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gridengine.errors import safe_repr
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.status.figures import DescribedCall, FailureStatus
 
@@ -119,7 +120,9 @@ def call_arguments(
 def _shortener(most: int) -> reprlib.Repr:
     """Return what writes an argument in half of so many characters: others are to be seen too."""
     shortener = reprlib.Repr()
-    shortener.maxstring = shortener.maxother = shortener.maxlong = most // 2
+    shortener.maxstring = shortener.maxother = most // 2
+    # Python refuses to write numbers of thousands of digits.
+    vars(shortener).update(repr_int=lambda number, _: safe_repr(number, most=most // 2))
     shortener.maxlist = shortener.maxtuple = shortener.maxdict = shortener.maxset = 4
     return shortener
 

@@ -65,6 +65,11 @@ def test_a_long_argument_leaves_room_for_the_others() -> None:
     assert shown == f"path={path!r}, rate=0.25, [0, 1, 2, 3, ...]"
 
 
+def test_a_number_too_long_to_be_written_hides_no_other_argument() -> None:
+    shown = call_arguments(pickle.dumps([(1 << 20_000, 2)]), 0, STAR)
+    assert shown == "a number of 20001 bits, 2"
+
+
 def test_an_unreadable_argument_is_left_out() -> None:
     assert call_arguments(b"", 0, SINGLE) == ""
     assert call_arguments(b"no pickle", 0, SINGLE) == ""
