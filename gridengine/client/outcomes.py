@@ -88,6 +88,7 @@ def outcomes_of(
         error = event.error
         if error is not None and event.path:  # a copy, because other calls share the error
             error = copy_without_traceback(error)
+            vars(error).update(pickled_call=None)  # who pickles the error sends no arguments along
             note_on(error, [_way(event.path, name, "failed")])
         else:
             name_arguments(event)

@@ -60,6 +60,14 @@ def test_long_arguments_of_a_call_whose_process_died_are_told_in_full() -> None:
     assert str(outcome.error).endswith(f"path={path!r}, out={path!r}, rate=0.25")
 
 
+def test_the_error_of_a_call_that_needed_a_lost_one_keeps_no_pickled_arguments() -> None:
+    call = pickle.dumps(["x" * 10_000]), 0, SINGLE, ()
+    error = WorkerLost("it is gone", pickled_call=call)
+    [outcome] = outcomes_of(CallsFinished(1, 0, 1, None, error=error, path=("f",)), "g")
+    assert len(pickle.dumps(outcome.error)) < 1000
+    assert error.pickled_call == call  # the lost call's own error still tells them
+
+
 def test_an_error_of_several_calls_tells_the_arguments_of_none() -> None:
     error = WorkerLost("it is gone", pickled_call=(pickle.dumps([1, 2]), 0, SINGLE, ("path",)))
     [outcome] = outcomes_of(CallsFinished(1, 0, 2, None, error=error), "f")
