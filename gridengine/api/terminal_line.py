@@ -184,7 +184,10 @@ def _size(stream: TextIO) -> tuple[int, int]:
     return columns or 80, rows or 24
 
 
-@functools.lru_cache(maxsize=1)
+FEET: dict[int, Foot] = {}
+"""The foot of each process, by its id: a forked process has its own."""
+
+
 def _foot_of(pid: int) -> Foot:
-    """Return the foot of this process. A forked process has its own."""
-    return Foot()
+    """Return the one foot of this process, which threads of several bars may want at once."""
+    return FEET.get(pid) or FEET.setdefault(pid, Foot())

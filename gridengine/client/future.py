@@ -290,7 +290,11 @@ class CallFuture(Future[Any], ResultHolder):
         """
         outcome = self.outcome
         if type(outcome) is Phase:
-            self._await(timeout)
+            try:
+                self._await(timeout)
+            except BaseException as error:  # a Ctrl-C
+                trim(error)
+                raise
             outcome = self.outcome
         if type(outcome) is UndecodedResult:
             self._decode(outcome)
@@ -312,7 +316,11 @@ class CallFuture(Future[Any], ResultHolder):
         raises like `result`.
         """
         if type(self.outcome) is Phase:
-            self._await(timeout)
+            try:
+                self._await(timeout)
+            except BaseException as error:  # a Ctrl-C
+                trim(error)
+                raise
         return self._exception
 
     def _await(self, timeout: float | None) -> None:

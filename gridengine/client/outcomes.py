@@ -88,6 +88,7 @@ def outcomes_of(
         error = event.error
         if error is not None and event.path:  # a copy, because other calls share the error
             error = copy_without_traceback(error)
+            vars(error).update(pickled_call=None)  # who pickles the error sends no arguments along
             note_on(error, [_way(event.path, name, "failed")])
         else:
             name_arguments(event)
@@ -120,9 +121,9 @@ def name_arguments(event: CallsFinished) -> None:
         return
     call, error.pickled_call = error.pickled_call, None
     if call is not None and (event.start, event.stop) == (call[1], call[1] + 1):
-        from gridengine.watching.call_descriptions import call_arguments  # few calls fail so
+        from gridengine.watching import call_descriptions as words  # few calls fail so
 
-        error.arguments = call_arguments(*call) or None
+        error.arguments = words.call_arguments(*call, most=words.MOST_IN_ERRORS) or None
 
 
 def _way(path: Sequence[str], name: str, what: str, arguments: str = "") -> str:

@@ -7,22 +7,24 @@ name of its class.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import pickle
 import pickletools
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from gridengine.errors import short_repr
+from gridengine.errors import safe_repr
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.status.figures import DescribedCall, FailureStatus
 
-MOST_SHOWN = 60
-"""How many characters the arguments may take."""
+MOST_SHOWN, MOST_IN_ERRORS = 60, 240
+"""How many characters the arguments may take in a table, and in an error."""
 PLAIN = {
     "builtins": {"complex", "set", "frozenset", "bytearray", "range", "slice"},
     "collections": {"OrderedDict", "deque"},
@@ -87,10 +89,12 @@ def arguments_of(one: DescribedCall) -> str:
     return words if kind.startswith("argument") else ""
 
 
-def call_arguments(calls: bytes, place: int, form: int, parameters: Sequence[str] = ()) -> str:
-    """Return the arguments of one of these pickled calls, shortened; empty when they cannot be
-    read. The first ones have the names of these parameters; if the last name is empty, the last
-    argument is the call's number, which is left out.
+def call_arguments(
+    calls: bytes, place: int, form: int, parameters: Sequence[str] = (), *, most: int = MOST_SHOWN
+) -> str:
+    """Return the arguments of one of these pickled calls, in at most so many characters; empty when
+    they cannot be read. The first ones have the names of these parameters; if the last name is
+    empty, the last argument is the call's number, which is left out.
     """
     if not calls:
         return ""
@@ -100,15 +104,27 @@ def call_arguments(calls: bytes, place: int, form: int, parameters: Sequence[str
         named: dict[str, Any] = {}
         if form == FULL:
             positional, named = call
+        shorten = _shortener(most).repr
         if parameters and not parameters[-1]:
             positional, parameters = positional[:-1], parameters[:-1]
         names = [f"{one}=" for one in parameters] + [""] * len(positional)
-        shown = [f"{name}{short_repr(one)}" for name, one in zip(names, positional, strict=False)]
-        shown += [f"{name}={short_repr(one)}" for name, one in named.items()]
+        shown = [f"{name}{shorten(one)}" for name, one in zip(names, positional, strict=False)]
+        shown += [f"{name}={shorten(one)}" for name, one in named.items()]
     except Exception:  # a pickle may contain anything, and this is only for display
         return ""
     words = ", ".join(shown)
-    return words if len(words) <= MOST_SHOWN else f"{words[: MOST_SHOWN - 3]}..."
+    return words if len(words) <= most else f"{words[: most - 3]}..."
+
+
+@functools.cache
+def _shortener(most: int) -> reprlib.Repr:
+    """Return what writes an argument in half of so many characters: others are to be seen too."""
+    shortener = reprlib.Repr()
+    shortener.maxstring = shortener.maxother = most // 2
+    # Python refuses to write numbers of thousands of digits.
+    vars(shortener).update(repr_int=lambda number, _: safe_repr(number, most=most // 2))
+    shortener.maxlist = shortener.maxtuple = shortener.maxdict = shortener.maxset = 4
+    return shortener
 
 
 def exception_texts(pickled: bytes) -> list[str]:

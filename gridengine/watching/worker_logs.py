@@ -77,7 +77,7 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
 
 
 def _folder_of(name: str) -> Path | None:
-    """Return the folder of the last run, of this name if there is one; None without a run."""
+    """Return the folder of the last run of this name, or of any if it is empty; None if none."""
     folders = run_folders()
     if name:
         named = meant(word_of(name), [known_folder(one, one) for one in folders])

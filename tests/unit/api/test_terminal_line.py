@@ -7,6 +7,7 @@ import logging
 import os
 import pty
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -160,3 +161,25 @@ def test_standard_streams_may_be_anything_that_is_written_to(
     with closing(TerminalLine(terminal)) as line:
         line.show("--- 1 ---")
         assert screen(terminal.getvalue()) == ["--- 1 ---"]
+
+
+def test_bars_of_two_threads_that_appear_at_once_have_one_foot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both, found = threading.Barrier(2), list[object]()
+
+    class SlowFoot(terminal_line.Foot):
+        def __init__(self) -> None:
+            super().__init__()
+            both.wait(10)
+
+    def find() -> None:
+        found.append(terminal_line._foot_of(-1))
+
+    monkeypatch.setattr(terminal_line, "Foot", SlowFoot)
+    threads = [threading.Thread(target=find) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1]

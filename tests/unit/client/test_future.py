@@ -8,6 +8,7 @@ import functools
 import gc
 import pickle
 import threading
+import traceback
 import weakref
 from concurrent.futures import CancelledError, Future
 from typing import Any
@@ -57,6 +58,23 @@ def test_waiting_too_long_is_a_timeout(waiting: gridengine.Executor) -> None:
         future.result(0)
     with pytest.raises(concurrent.futures.TimeoutError):
         future.exception(0)
+
+
+def test_a_ctrl_c_while_somebody_waits_ends_at_the_line_that_waits(
+    waiting: gridengine.Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    future: Any = waiting.submit(square, 3)
+
+    def interrupted(*_: object) -> None:
+        exec(compile("raise KeyboardInterrupt", gridengine.__file__, "exec"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(future), "_release_at_end", interrupted)
+        for wait in (future.result, future.exception):
+            with pytest.raises(KeyboardInterrupt) as caught:
+                wait()
+            first, second, *_ = traceback.extract_tb(caught.value.__traceback__)
+            assert (first.filename, second.name) == (__file__, "interrupted")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from gridengine.client.outcomes import outcomes_of
 from gridengine.errors import Cancelled, OutOfMemory, ProtocolError, RemoteTraceback, WorkerLost
 from gridengine.requests import Attempt, CallsFinished
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import SINGLE
+from gridengine.serialize.payload import SINGLE, STAR
 
 
 def test_values_are_counted_from_the_first_call_of_the_task() -> None:
@@ -50,6 +50,22 @@ def test_a_call_whose_process_died_tells_its_arguments() -> None:
     error = WorkerLost("it is gone", host="node1", pickled_call=(calls, 1, SINGLE, ("path",)))
     [outcome] = outcomes_of(CallsFinished(1, 1, 2, None, error=error), "f")
     assert str(outcome.error) == "it is gone\n  arguments: path='b.txt'\n  host: node1"
+
+
+def test_long_arguments_of_a_call_whose_process_died_are_told_in_full() -> None:
+    path = "/scratch/projects/climate/input/2026/temperature.nc"
+    calls = pickle.dumps([(path, path, 0.25)])
+    error = WorkerLost("it is gone", pickled_call=(calls, 0, STAR, ("path", "out", "rate")))
+    [outcome] = outcomes_of(CallsFinished(1, 0, 1, None, error=error), "f")
+    assert str(outcome.error).endswith(f"path={path!r}, out={path!r}, rate=0.25")
+
+
+def test_the_error_of_a_call_that_needed_a_lost_one_keeps_no_pickled_arguments() -> None:
+    call = pickle.dumps(["x" * 10_000]), 0, SINGLE, ()
+    error = WorkerLost("it is gone", pickled_call=call)
+    [outcome] = outcomes_of(CallsFinished(1, 0, 1, None, error=error, path=("f",)), "g")
+    assert len(pickle.dumps(outcome.error)) < 1000
+    assert error.pickled_call == call  # the lost call's own error still tells them
 
 
 def test_an_error_of_several_calls_tells_the_arguments_of_none() -> None:

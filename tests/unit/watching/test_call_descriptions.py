@@ -12,6 +12,7 @@ from gridengine.serialize.payload import FULL, SINGLE, STAR
 from gridengine.serialize.shared_objects import find
 from gridengine.status.figures import FailureStatus
 from gridengine.watching.call_descriptions import (
+    MOST_IN_ERRORS,
     MOST_SHOWN,
     arguments_of,
     call_arguments,
@@ -54,6 +55,19 @@ def test_long_arguments_are_shortened() -> None:
     shown = call_arguments(pickle.dumps([("x" * 1000, list(range(1000)), "y" * 1000)]), 0, STAR)
     assert len(shown) == MOST_SHOWN
     assert shown.startswith("'xxx")
+
+
+def test_a_long_argument_leaves_room_for_the_others() -> None:
+    path = "/scratch/projects/climate/input/2026/temperature.nc"
+    calls = pickle.dumps([(path, 0.25, list(range(100)))])
+    assert ", rate=0.25, " in call_arguments(calls, 0, STAR, ("path", "rate", "levels"))
+    shown = call_arguments(calls, 0, STAR, ("path", "rate"), most=MOST_IN_ERRORS)
+    assert shown == f"path={path!r}, rate=0.25, [0, 1, 2, 3, ...]"
+
+
+def test_a_number_too_long_to_be_written_hides_no_other_argument() -> None:
+    shown = call_arguments(pickle.dumps([(1 << 20_000, 2)]), 0, STAR)
+    assert shown == "a number of 20001 bits, 2"
 
 
 def test_an_unreadable_argument_is_left_out() -> None:
