@@ -116,7 +116,7 @@ class Processors:
                 self._numbers.append(number)
 
     def _is_ours(self, number: int, claims: int) -> bool:
-        """Return whether this process now has a processor that so many others have claimed."""
+        """Claim a processor that `claims` others have claimed; return whether this succeeded."""
         from gridengine.system.machine import claim  # few workers have numbered cores
 
         if taken := claim(f"{CLAIM}-{number}-{claims}"):

@@ -277,7 +277,7 @@ ZERO = Combined(())
 
 
 def not_given(holder: Resource, res: object) -> ValueError:
-    """Return the error for giving back what was never given, or was given back already."""
+    """Return the error for a resource that was never given, or that was given back before."""
     return ValueError(f"{holder!r} never gave {res!r}, or has it back already")
 
 

@@ -131,7 +131,7 @@ def _imports(code: types.CodeType, package: str) -> list[tuple[str, tuple[str, .
                     end_of_main_block = after.argval
         elif one.offset >= end_of_main_block:
             name, members = one.argval, second or ("",)
-            if first:  # so many leading dots
+            if first:  # the number of leading dots
                 name = f"{package.rsplit('.', first - 1)[0]}.{name}".rstrip(".")
             stores = (at.argval for at in islice(every, index, None) if "STORE_" in at.opname)
             variables = members if members == (ALL,) else tuple(islice(stores, len(members)))

@@ -10,7 +10,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import zmq
@@ -31,11 +31,13 @@ from gridengine.wire.messages import (
     Serves,
     large_inputs,
 )
-from gridengine.wire.peer_results import ResultClient, ResultServer
 from gridengine.wire.sockets import new_keys, tcp_addresses
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.runner_handle import Batch, BatchQueue, take_out
 from gridengine.worker.runner_pool import RunnerPool
+
+if TYPE_CHECKING:
+    from gridengine.wire.peer_results import ResultClient, ResultServer
 
 CONTEXT_DESCRIPTORS = 10
 """The threads of a ZeroMQ context and its first socket take fewer descriptors than this."""
@@ -106,6 +108,8 @@ class Pulls:
             return
         self._serves = True
         try:
+            from gridengine.wire.peer_results import ResultServer  # few workers hold results
+
             keys = msgspec.structs.replace(new_keys(), peer_public=self._keys.public)
             self._server = ResultServer(
                 self._the_context(),
@@ -170,6 +174,8 @@ class Pulls:
         return busy > before
 
     def _connect(self, pull: Pull) -> ResultClient:
+        from gridengine.wire.peer_results import ResultClient  # few workers get results
+
         pair = self._keys.public, self._keys.secret
         return ResultClient(self._the_context(), self._poller, pull.addresses, pull.key, pair)
 
